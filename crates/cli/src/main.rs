@@ -1,0 +1,2 @@
+//! The `shardgrad` command.
+fn main() {}

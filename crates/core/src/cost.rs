@@ -1,0 +1,65 @@
+//! Floating-point operations of an op on one rank's block.
+
+use crate::dtype::TensorType;
+use crate::geometry::block_at;
+use crate::layout::Layout;
+use crate::mesh::Mesh;
+use crate::ops::Op;
+
+/// Flops of `op` on the largest rank: 2·Π(local extents of all labels) for a contraction, one per element of the larger
+/// side for everything else that computes, 0 for moves, constants and leaves.
+#[must_use]
+pub fn flops(
+    op: &Op,
+    mesh: &Mesh,
+    operands: &[TensorType],
+    result: &TensorType,
+    operand_layouts: &[&Layout],
+    result_layout: &Layout,
+) -> u64 {
+    let origin = mesh.coords(0);
+    let local =
+        |ty: &TensorType, layout: &Layout| block_at(&ty.shape, layout, mesh, &origin).shape();
+    match op {
+        Op::Leaf(_)
+        | Op::Fill(_)
+        | Op::Broadcast(_)
+        | Op::Transpose(_)
+        | Op::Reshape(_)
+        | Op::OneHot { .. }
+        | Op::StopGradient
+        | Op::Constrain
+        | Op::Transition(_) => 0,
+        Op::Einsum(einsum) => {
+            let signature = op.signature(operands, result);
+            let shapes: Vec<_> =
+                operands.iter().zip(operand_layouts).map(|(t, l)| local(t, l)).collect();
+            let work: u64 = signature
+                .labels()
+                .iter()
+                .map(|label| {
+                    let extents =
+                        einsum.operands().iter().zip(&shapes).filter_map(|(labels, s)| {
+                            labels.iter().position(|l| l == label).map(|d| s[d] as u64)
+                        });
+                    extents.min().unwrap_or(1)
+                })
+                .product();
+            work * if signature.is_contraction() { 2 } else { 1 }
+        }
+        Op::Sum(_) | Op::Max(_) => elements(&local(&operands[0], operand_layouts[0])),
+        Op::Add
+        | Op::Sub
+        | Op::Mul
+        | Op::Div
+        | Op::Scale(_)
+        | Op::AddConst(_)
+        | Op::Unary(_)
+        | Op::Compare(_)
+        | Op::CompareConst(..) => elements(&local(result, result_layout)),
+    }
+}
+
+fn elements(shape: &[usize]) -> u64 {
+    shape.iter().map(|&n| n as u64).product()
+}

@@ -1,0 +1,283 @@
+//! Every op: its attributes, shape inference and signature. This is the one table of rules.
+//!
+//! An op says, through its [`Signature`], which labels its dims carry, which labels it reduces, which cannot be split,
+//! and how it is linear. All admissible placements follow from that ([`crate::rules`]); the static types, the planner,
+//! the checker and `docs/placement-rules.md` come from here.
+
+mod broadcast;
+mod compare;
+mod einsum;
+mod elementwise;
+mod leaf;
+mod one_hot;
+mod reduce;
+mod reshape;
+mod signature;
+mod transpose;
+
+pub mod catalog;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+pub use broadcast::Broadcast;
+pub use compare::Comparison;
+pub use einsum::Einsum;
+pub use elementwise::{Const, Unary};
+pub use leaf::{Fill, Leaf, Role};
+pub use reduce::ReduceDims;
+pub use signature::{Label, Labels, Linearity, Reduction, Signature};
+
+use crate::dtype::{DType, Shape, TensorType};
+use crate::error::Error;
+use crate::transition::Transition;
+
+/// Most dims a tensor can have.
+pub const MAX_RANK: usize = 8;
+
+/// An op with its attributes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// A named value that exists before the program runs: input, parameter, state, scalar.
+    Leaf(Leaf),
+    /// The same constant at every element.
+    Fill(Fill),
+    /// Sum of products over labels that the result lacks: `mk,kn->mn`.
+    Einsum(Einsum),
+    /// a + b, elementwise.
+    Add,
+    /// a − b, elementwise.
+    Sub,
+    /// a · b, elementwise.
+    Mul,
+    /// a / b, elementwise.
+    Div,
+    /// c · a for a constant c.
+    Scale(Const),
+    /// a + c for a constant c.
+    AddConst(Const),
+    /// A function of one operand, elementwise.
+    Unary(Unary),
+    /// 1 where the comparison of two operands holds, else 0, in the operands' type.
+    Compare(Comparison),
+    /// 1 where the comparison with a constant holds, else 0.
+    CompareConst(Comparison, Const),
+    /// Sum over dims.
+    Sum(ReduceDims),
+    /// Maximum over dims.
+    Max(ReduceDims),
+    /// New dims, along which the operand repeats.
+    Broadcast(Broadcast),
+    /// Permutation of dims: dim i of the result is dim `perm[i]` of the operand.
+    Transpose(SmallVec<[usize; 4]>),
+    /// The same elements in row-major order under another shape.
+    Reshape(Shape),
+    /// A new last dim of classes, 1 at the label's class, else 0.
+    OneHot {
+        /// Number of classes.
+        classes: usize,
+        /// Element type of the result.
+        dtype: DType,
+    },
+    /// Identity whose gradient is zero.
+    StopGradient,
+    /// Identity under a name of its own, so that its layout can be pinned; its gradient is the identity.
+    Constrain,
+    /// Identity that changes the layout; only plans have it.
+    Transition(Transition),
+}
+
+impl Op {
+    /// Name of the op, as printed in programs and errors.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Leaf(_) => "leaf",
+            Op::Fill(_) => "fill",
+            Op::Einsum(_) => "einsum",
+            Op::Add => "add",
+            Op::Sub => "sub",
+            Op::Mul => "mul",
+            Op::Div => "div",
+            Op::Scale(_) => "scale",
+            Op::AddConst(_) => "add_const",
+            Op::Unary(unary) => unary.name(),
+            Op::Compare(c) | Op::CompareConst(c, _) => c.name(),
+            Op::Sum(_) => "sum",
+            Op::Max(_) => "max",
+            Op::Broadcast(_) => "broadcast",
+            Op::Transpose(_) => "transpose",
+            Op::Reshape(_) => "reshape",
+            Op::OneHot { .. } => "one_hot",
+            Op::StopGradient => "stop_gradient",
+            Op::Constrain => "constrain",
+            Op::Transition(t) => t.kind.name(),
+        }
+    }
+
+    /// Type of the result for operands of these types.
+    ///
+    /// # Errors
+    /// Wrong number of operands, shapes or element types that do not fit, too many dims.
+    pub fn infer(&self, operands: &[TensorType]) -> Result<TensorType, Error> {
+        let result = match self {
+            Op::Leaf(leaf) => leaf.infer(operands),
+            Op::Fill(fill) => fill.infer(operands),
+            Op::Einsum(einsum) => einsum.infer(operands),
+            Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Compare(_) => {
+                elementwise::infer_binary(self.name(), operands)
+            }
+            Op::Unary(Unary::Neg) | Op::Scale(_) | Op::AddConst(_) | Op::CompareConst(..) => {
+                elementwise::infer_unary(self.name(), operands)
+            }
+            Op::Unary(_) => elementwise::infer_float_unary(self.name(), operands),
+            Op::StopGradient | Op::Constrain | Op::Transition(_) => {
+                elementwise::infer_unary(self.name(), operands)
+            }
+            Op::Sum(dims) => reduce::infer("sum", dims, operands),
+            Op::Max(dims) => reduce::infer("max", dims, operands),
+            Op::Broadcast(broadcast) => broadcast.infer(operands),
+            Op::Transpose(perm) => transpose::infer(perm, operands),
+            Op::Reshape(shape) => reshape::infer(shape, operands),
+            Op::OneHot { classes, dtype } => one_hot::infer(*classes, *dtype, operands),
+        }?;
+        if result.rank() > MAX_RANK {
+            return Err(operand_error(self.name(), operands, "a tensor has at most 8 dims"));
+        }
+        if result.shape.contains(&0) {
+            return Err(operand_error(
+                self.name(),
+                operands,
+                "every dim must have extent 1 or more",
+            ));
+        }
+        let fits = result.shape.iter().try_fold(result.dtype.size(), |n, &e| n.checked_mul(e));
+        if fits.is_none_or(|n| n > isize::MAX as usize) {
+            return Err(operand_error(
+                self.name(),
+                operands,
+                "the result has too many elements to address",
+            ));
+        }
+        Ok(result)
+    }
+
+    /// Labels, reductions and linearity, for operands that [`Op::infer`] accepted and its result.
+    #[must_use]
+    pub fn signature(&self, operands: &[TensorType], result: &TensorType) -> Signature {
+        match self {
+            Op::Leaf(_) | Op::Fill(_) => leaf::signature(result.rank()),
+            Op::Einsum(einsum) => einsum.signature(),
+            Op::Add | Op::Sub => Signature::elementwise(2, result.rank()).linear(Linearity::Joint),
+            Op::Mul => Signature::elementwise(2, result.rank()).linear(Linearity::OneOf(0b11)),
+            Op::Div => Signature::elementwise(2, result.rank()).linear(Linearity::OneOf(0b01)),
+            Op::Scale(c) => Signature::elementwise(1, result.rank())
+                .linear(Linearity::OneOf(1))
+                .monotone(c.value() > 0.0),
+            Op::AddConst(_) => Signature::elementwise(1, result.rank()).monotone(true),
+            Op::Unary(unary) => unary.signature(result.rank()),
+            Op::Compare(_) => Signature::elementwise(2, result.rank()),
+            Op::CompareConst(..) => Signature::elementwise(1, result.rank()),
+            Op::Sum(dims) => reduce::signature(dims, operands[0].rank(), Reduction::Sum),
+            Op::Max(dims) => reduce::signature(dims, operands[0].rank(), Reduction::Max),
+            Op::Broadcast(broadcast) => broadcast.signature(),
+            Op::Transpose(perm) => transpose::signature(perm),
+            Op::Reshape(shape) => reshape::signature(&operands[0].shape, shape),
+            Op::OneHot { .. } => one_hot::signature(operands[0].rank()),
+            Op::StopGradient | Op::Constrain | Op::Transition(_) => {
+                Signature::elementwise(1, result.rank()).linear(Linearity::OneOf(1)).monotone(true)
+            }
+        }
+    }
+
+    /// Whether each result element depends on the operands' elements at the same index only, so that the result may
+    /// overwrite an operand of the same type.
+    #[must_use]
+    pub fn is_elementwise(&self) -> bool {
+        match self {
+            Op::Add
+            | Op::Sub
+            | Op::Mul
+            | Op::Div
+            | Op::Scale(_)
+            | Op::AddConst(_)
+            | Op::Unary(_)
+            | Op::Compare(_)
+            | Op::CompareConst(..) => true,
+            Op::Leaf(_)
+            | Op::Fill(_)
+            | Op::Einsum(_)
+            | Op::Sum(_)
+            | Op::Max(_)
+            | Op::Broadcast(_)
+            | Op::Transpose(_)
+            | Op::Reshape(_)
+            | Op::OneHot { .. }
+            | Op::StopGradient
+            | Op::Constrain
+            | Op::Transition(_) => false,
+        }
+    }
+
+    /// Whether the result is the operand's buffer under another name: nothing is computed.
+    #[must_use]
+    pub fn is_alias(&self) -> bool {
+        matches!(self, Op::StopGradient | Op::Constrain | Op::Reshape(_))
+    }
+}
+
+/// `f32[2, 3], f32[3]`.
+pub(crate) fn list_types(operands: &[TensorType]) -> String {
+    operands.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn operand_error(
+    op: &'static str,
+    operands: &[TensorType],
+    problem: impl Into<String>,
+) -> Error {
+    Error::Operands { op, operands: list_types(operands), problem: problem.into() }
+}
+
+/// The operands as an array, or an error that says how many there must be.
+pub(crate) fn expect_operands<'a, const N: usize>(
+    op: &'static str,
+    operands: &'a [TensorType],
+) -> Result<&'a [TensorType; N], Error> {
+    operands.try_into().map_err(|_| {
+        operand_error(op, operands, format!("takes {N} operand(s), not {}", operands.len()))
+    })
+}
+
+impl fmt::Display for Op {
+    /// The op with its attributes, as in `scale(0.5)` or `einsum(mk,kn->mn)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Leaf(leaf) => write!(f, "{} {}", leaf.role, leaf.name),
+            Op::Fill(fill) => write!(f, "fill({})", fill.value),
+            Op::Einsum(einsum) => write!(f, "einsum({einsum})"),
+            Op::Scale(c) => write!(f, "scale({c})"),
+            Op::AddConst(c) => write!(f, "add_const({c})"),
+            Op::CompareConst(_, c) => write!(f, "{}_const({c})", self.name()),
+            Op::Sum(dims) | Op::Max(dims) => write!(f, "{}({dims})", self.name()),
+            Op::Broadcast(b) => {
+                write!(f, "broadcast(dims={:?}, shape={:?})", b.dims.as_slice(), b.shape.as_slice())
+            }
+            Op::Transpose(perm) => write!(f, "transpose({:?})", perm.as_slice()),
+            Op::Reshape(shape) => write!(f, "reshape({:?})", shape.as_slice()),
+            Op::OneHot { classes, .. } => write!(f, "one_hot({classes})"),
+            Op::Add
+            | Op::Sub
+            | Op::Mul
+            | Op::Div
+            | Op::Unary(_)
+            | Op::Compare(_)
+            | Op::StopGradient
+            | Op::Constrain
+            | Op::Transition(_) => f.write_str(self.name()),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Transitions: changes of layout that keep the global value, and the bytes they send.
+//!
+//! | from → to | kind | sent per rank, n bytes in the group, p ranks |
+//! |---|---|---|
+//! | R → S(d) | slice | 0 |
+//! | R → P, R → Pmax | mask | 0 |
+//! | S(d) → P, S(d) → Pmax | pad | 0 |
+//! | S(d) → R | all_gather | (p−1)/p · n |
+//! | P → S(d), Pmax → S(d) | reduce_scatter | (p−1)/p · n |
+//! | P → R, Pmax → R | all_reduce | 2(p−1)/p · n |
+//! | S(d) → S(e) | all_to_all | (p−1)/p² · n |
+//! | any change of R and S on several axes | reshard | from the geometry |
+//! | a change on axes of size 1 only | relabel | 0 |
+//!
+//! All counts are exact, per rank, from the geometry; the table gives them for even blocks. Slice, pad, all_gather,
+//! reduce_scatter and all_to_all need their axis to be the innermost one of the dim that it leaves or enters: with
+//! `[S(0), S(0)]` the outer axis alone cannot be gathered, since blocks would interleave. all_gather, reduce_scatter and
+//! all_reduce may run over several axes jointly.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::dtype::TensorType;
+use crate::error::Error;
+use crate::geometry::block_at;
+use crate::layout::Layout;
+use crate::mesh::{AxisSet, Mesh};
+use crate::placement::Placement::{self, PendingMax, PendingSum, Replicated, Shard};
+use crate::schedule;
+
+/// What a transition does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransitionKind {
+    /// Only axes of size 1 change: the same blocks under another name.
+    Relabel,
+    /// Keep the own block; local.
+    Slice,
+    /// The axis' rank 0 keeps the value, the others hold the identity of the reduction; local.
+    Mask,
+    /// The own block, the identity of the reduction elsewhere; local.
+    Pad,
+    /// Every rank ends with the blocks of all.
+    AllGather,
+    /// Terms are reduced, every rank ends with its block.
+    ReduceScatter,
+    /// Terms are reduced, every rank ends with the whole.
+    AllReduce,
+    /// Blocks of one dim become blocks of another.
+    AllToAll,
+    /// Any other change without pending terms: ranks exchange block intersections.
+    Reshard,
+}
+
+impl TransitionKind {
+    /// All of them.
+    pub const ALL: [TransitionKind; 9] = [
+        TransitionKind::Relabel,
+        TransitionKind::Slice,
+        TransitionKind::Mask,
+        TransitionKind::Pad,
+        TransitionKind::AllGather,
+        TransitionKind::ReduceScatter,
+        TransitionKind::AllReduce,
+        TransitionKind::AllToAll,
+        TransitionKind::Reshard,
+    ];
+
+    /// Name as printed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            TransitionKind::Relabel => "relabel",
+            TransitionKind::Slice => "slice",
+            TransitionKind::Mask => "mask",
+            TransitionKind::Pad => "pad",
+            TransitionKind::AllGather => "all_gather",
+            TransitionKind::ReduceScatter => "reduce_scatter",
+            TransitionKind::AllReduce => "all_reduce",
+            TransitionKind::AllToAll => "all_to_all",
+            TransitionKind::Reshard => "reshard",
+        }
+    }
+
+    /// Whether ranks communicate: the transition is a collective.
+    #[must_use]
+    pub fn is_collective(self) -> bool {
+        match self {
+            TransitionKind::Relabel
+            | TransitionKind::Slice
+            | TransitionKind::Mask
+            | TransitionKind::Pad => false,
+            TransitionKind::AllGather
+            | TransitionKind::ReduceScatter
+            | TransitionKind::AllReduce
+            | TransitionKind::AllToAll
+            | TransitionKind::Reshard => true,
+        }
+    }
+}
+
+impl std::fmt::Display for TransitionKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A single change of layout. The layouts at both ends stand at the graph nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Transition {
+    /// What it does.
+    pub kind: TransitionKind,
+    /// The axes of size > 1 whose placement changes.
+    pub axes: AxisSet,
+}
+
+impl Transition {
+    /// The one transition that leads from a layout to another in a single step.
+    ///
+    /// ```
+    /// use shardgrad_core::{Layout, Mesh, Transition, TransitionKind};
+    /// let mesh = Mesh::new([("dp", 2), ("tp", 2)])?;
+    /// let from = Layout::parse("dp: S(0), tp: P", &mesh)?;
+    /// let to = Layout::parse("dp: S(0)", &mesh)?;
+    /// assert_eq!(Transition::between(&mesh, &from, &to)?.kind, TransitionKind::AllReduce);
+    /// # Ok::<(), shardgrad_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No single transition leads there: several steps are needed, or (from `Pmax` to `P`, say) none exists.
+    pub fn between(mesh: &Mesh, from: &Layout, to: &Layout) -> Result<Self, Error> {
+        let axes: AxisSet =
+            (0..mesh.rank()).filter(|&a| from.on(a) != to.on(a) && mesh.axis_size(a) > 1).collect();
+        let refuse = |hint| {
+            Err(Error::NoTransition {
+                from: from.display(mesh).to_string(),
+                to: to.display(mesh).to_string(),
+                hint,
+            })
+        };
+        let all = |wanted: fn(Placement, Placement) -> bool| {
+            axes.iter().all(|a| wanted(from.on(a), to.on(a)))
+        };
+        let innermost_before = || axes.iter().all(|a| is_innermost(mesh, from, a, axes));
+        let innermost_after = || axes.iter().all(|a| is_innermost(mesh, to, a, axes));
+        let alone = axes.len() == 1;
+
+        let kind = if axes.is_empty() {
+            TransitionKind::Relabel
+        } else if all(|f, t| f == Replicated && t.is_pending()) {
+            if !alone {
+                return refuse("mask one axis at a time");
+            }
+            TransitionKind::Mask
+        } else if all(|f, t| f.sharded_dim().is_some() && t.is_pending()) {
+            if !alone {
+                return refuse("pad one axis at a time");
+            }
+            if !innermost_before() {
+                return refuse("pad the innermost axis of the dim first");
+            }
+            TransitionKind::Pad
+        } else if all(|f, t| f == PendingSum && t == Replicated)
+            || all(|f, t| f == PendingMax && t == Replicated)
+        {
+            TransitionKind::AllReduce
+        } else if all(|f, t| f == PendingSum && t.sharded_dim().is_some())
+            || all(|f, t| f == PendingMax && t.sharded_dim().is_some())
+        {
+            if !innermost_after() {
+                return refuse(
+                    "a reduce_scatter must enter a dim as its innermost axis; reshard afterwards",
+                );
+            }
+            TransitionKind::ReduceScatter
+        } else if !all(|f, t| !f.is_pending() && !t.is_pending()) {
+            return refuse("reduce pending axes first, one kind of change at a time");
+        } else if all(|f, t| f == Replicated && t.sharded_dim().is_some())
+            && alone
+            && innermost_after()
+        {
+            TransitionKind::Slice
+        } else if all(|f, t| f.sharded_dim().is_some() && t == Replicated) && innermost_before() {
+            TransitionKind::AllGather
+        } else if alone
+            && all(|f, t| f.sharded_dim().is_some() && t.sharded_dim().is_some())
+            && innermost_before()
+            && innermost_after()
+        {
+            TransitionKind::AllToAll
+        } else {
+            TransitionKind::Reshard
+        };
+        Ok(Self { kind, axes })
+    }
+
+    /// Elements each rank sends, largest over ranks, for a tensor of this shape. 0 for local transitions.
+    #[must_use]
+    pub fn elements_sent(self, mesh: &Mesh, shape: &[usize], from: &Layout, to: &Layout) -> u64 {
+        if !self.kind.is_collective() {
+            return 0;
+        }
+        (0..mesh.size())
+            .map(|rank| self.elements_sent_by(mesh, shape, from, to, rank))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Elements that one rank sends.
+    #[must_use]
+    pub fn elements_sent_by(
+        self,
+        mesh: &Mesh,
+        shape: &[usize],
+        from: &Layout,
+        to: &Layout,
+        rank: usize,
+    ) -> u64 {
+        match self.kind {
+            TransitionKind::Relabel
+            | TransitionKind::Slice
+            | TransitionKind::Mask
+            | TransitionKind::Pad => 0,
+            TransitionKind::AllReduce => {
+                let p = mesh.group_size(self.axes);
+                let held = block_at(shape, from, mesh, &mesh.coords(rank)).len();
+                let own =
+                    crate::geometry::split(held, p, mesh.index_in_group(rank, self.axes)).len();
+                (held - own + (p - 1) * own) as u64
+            }
+            TransitionKind::AllGather
+            | TransitionKind::ReduceScatter
+            | TransitionKind::AllToAll
+            | TransitionKind::Reshard => {
+                let coords = mesh.coords(rank);
+                let source = block_at(shape, from, mesh, &coords);
+                let peers = schedule::exchange_axes(mesh, from, to);
+                mesh.group(rank, peers)
+                    .into_iter()
+                    .filter(|&peer| peer != rank)
+                    .map(|peer| {
+                        let wanted = block_at(shape, to, mesh, &mesh.coords(peer));
+                        source.intersect(&wanted).len() as u64
+                    })
+                    .sum()
+            }
+        }
+    }
+
+    /// Bytes each rank sends, largest over ranks.
+    #[must_use]
+    pub fn bytes_sent(self, mesh: &Mesh, ty: &TensorType, from: &Layout, to: &Layout) -> u64 {
+        self.elements_sent(mesh, &ty.shape, from, to) * ty.dtype.size() as u64
+    }
+}
+
+/// Whether no axis outside `moving` splits, inside `axis`, the dim that `axis` shards. Axes of size 1 do not split.
+fn is_innermost(mesh: &Mesh, layout: &Layout, axis: usize, moving: AxisSet) -> bool {
+    let Shard(dim) = layout.on(axis) else {
+        return true;
+    };
+    layout
+        .axes_sharding(dim)
+        .filter(|&a| a > axis && mesh.axis_size(a) > 1)
+        .all(|a| moving.contains(a))
+}
+
+/// All layouts of a tensor of this rank on a mesh, in a fixed order, without `Pmax` (and, if `pending` is false, without
+/// `P`).
+#[must_use]
+pub fn all_layouts(mesh: &Mesh, tensor_rank: usize, pending: bool) -> Vec<Layout> {
+    let mut choices: SmallVec<[Placement; 8]> = SmallVec::new();
+    choices.push(Replicated);
+    choices.extend((0..tensor_rank).map(Shard));
+    if pending {
+        choices.push(PendingSum);
+    }
+    let mut layouts = vec![Layout(SmallVec::new())];
+    for _ in 0..mesh.rank() {
+        layouts = layouts
+            .into_iter()
+            .flat_map(|layout| {
+                choices
+                    .iter()
+                    .map(move |&p| {
+                        let mut longer = layout.clone();
+                        longer.0.push(p);
+                        longer
+                    })
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+    }
+    layouts
+}

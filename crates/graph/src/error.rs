@@ -1,0 +1,95 @@
+//! Errors of making and evaluating programs.
+
+use std::panic::Location;
+
+use thiserror::Error;
+
+/// What can be wrong with a program. Codes are stable (`docs/errors.md`).
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Error {
+    /// An op refused its operands.
+    #[error("{source} (at {at})")]
+    Op {
+        /// What was wrong.
+        #[source]
+        source: shardgrad_core::Error,
+        /// Where the op was built.
+        at: &'static Location<'static>,
+    },
+    /// E101
+    #[error("the name `{name}` is taken; names of values are unique (at {at})")]
+    RepeatedName {
+        /// The name.
+        name: String,
+        /// Where it was given again.
+        at: &'static Location<'static>,
+    },
+    /// E102
+    #[error("operands of {op} come from two graphs; build each program in one graph (at {at})")]
+    ForeignVar {
+        /// The op.
+        op: &'static str,
+        /// Where it was built.
+        at: &'static Location<'static>,
+    },
+    /// E103
+    #[error("{op} of {found}: {problem} (at {at})")]
+    Bad {
+        /// What was being built.
+        op: &'static str,
+        /// What was found.
+        found: String,
+        /// What is wrong and what is legal.
+        problem: String,
+        /// Where.
+        at: &'static Location<'static>,
+    },
+    /// E104
+    #[error("there is no value named `{name}`; {known}")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// E105
+    #[error("`{name}` must be {expected}, but {found} was given")]
+    WrongValue {
+        /// The leaf.
+        name: String,
+        /// The type it has.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
+    /// E106
+    #[error(
+        "label {label} in row {row} of `{name}` is not one of the {classes} classes 0..{classes}"
+    )]
+    LabelOutOfRange {
+        /// The leaf that holds the labels.
+        name: String,
+        /// The row.
+        row: usize,
+        /// The label.
+        label: i64,
+        /// Number of classes.
+        classes: usize,
+    },
+}
+
+impl Error {
+    /// The stable code of the error.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Op { source, .. } => source.code(),
+            Error::RepeatedName { .. } => "E101",
+            Error::ForeignVar { .. } => "E102",
+            Error::Bad { .. } => "E103",
+            Error::UnknownName { .. } => "E104",
+            Error::WrongValue { .. } => "E105",
+            Error::LabelOutOfRange { .. } => "E106",
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A plan: a program with transitions in it, a layout on every node, and an order.
+//!
+//! Collectives are ops (identities on the global value), so programs and plans share nodes, printer and executor. Node
+//! order is execution order, the same on all ranks. Every node names its *origin*, the program node whose value it is;
+//! a transition's origin is its operand's. Storage is decided with the plan: each node lives in a slot, and slots are
+//! shared where a value overwrites another at its last use.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use shardgrad_core::{Layout, Mesh, Op, TensorType, Transition};
+
+use crate::node::{Node, NodeId, Output};
+
+/// Index of a buffer that nodes share.
+pub type SlotId = u32;
+
+/// Why a transition is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// One sentence: which op, which label, which placements made it necessary.
+    pub why: String,
+    /// The pin or split that would remove it, if one would.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+/// A program laid out over a mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The mesh.
+    pub mesh: Mesh,
+    /// The layout request it was made for, as printed: `dp=data, tp=megatron`.
+    pub layout: String,
+    /// Nodes in execution order: the program's, some in several layouts, and transitions.
+    pub nodes: Vec<Node>,
+    /// Layout of each node's result.
+    pub layouts: Vec<Layout>,
+    /// The program node whose value each node is.
+    pub origins: Vec<NodeId>,
+    /// The slot each node's result lives in.
+    pub slots: Vec<SlotId>,
+    /// Outputs, in the program's order; nodes are the plan's, leaves in roles are the plan's.
+    pub outputs: Vec<Output>,
+    /// Layouts demanded of named values, resolved on the mesh.
+    pub pins: BTreeMap<String, Layout>,
+    /// Why each transition is there, by its index.
+    pub reasons: BTreeMap<u32, Reason>,
+}
+
+impl Plan {
+    /// The node with this id.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The layout of a node's result.
+    #[must_use]
+    pub fn layout(&self, id: NodeId) -> &Layout {
+        &self.layouts[id.index()]
+    }
+
+    /// Ids of all nodes, in order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator + use<> {
+        (0..self.nodes.len()).map(NodeId::from_index)
+    }
+
+    /// Types of a node's operands.
+    #[must_use]
+    pub fn operand_types(&self, id: NodeId) -> Vec<TensorType> {
+        self.node(id).operands.iter().map(|&o| self.node(o).ty.clone()).collect()
+    }
+
+    /// All transitions, with the layouts at both ends.
+    pub fn transitions(&self) -> impl Iterator<Item = PlannedTransition<'_>> + '_ {
+        self.ids().filter_map(|id| {
+            let node = self.node(id);
+            let Op::Transition(transition) = node.op else { return None };
+            let from = self.layout(*node.operands.first()?);
+            Some(PlannedTransition { id, transition, ty: &node.ty, from, to: self.layout(id) })
+        })
+    }
+
+    /// The transitions that communicate.
+    pub fn collectives(&self) -> impl Iterator<Item = PlannedTransition<'_>> + '_ {
+        self.transitions().filter(|t| t.transition.kind.is_collective())
+    }
+}
+
+/// A transition of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedTransition<'a> {
+    /// Its node.
+    pub id: NodeId,
+    /// What it does.
+    pub transition: Transition,
+    /// The tensor's global type.
+    pub ty: &'a TensorType,
+    /// Layout before.
+    pub from: &'a Layout,
+    /// Layout after.
+    pub to: &'a Layout,
+}
+
+impl PlannedTransition<'_> {
+    /// Bytes each rank sends, largest over ranks.
+    #[must_use]
+    pub fn bytes_sent(&self, mesh: &Mesh) -> u64 {
+        self.transition.bytes_sent(mesh, self.ty, self.from, self.to)
+    }
+
+    /// Whether the tensor is a scalar, whose reductions are counted apart.
+    #[must_use]
+    pub fn is_scalar(&self) -> bool {
+        self.ty.rank() == 0
+    }
+}
+
+/// What a plan costs each step, by the book. Reductions of scalars are counted apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Collectives, scalars not counted.
+    pub launches: u64,
+    /// Collectives of each kind, scalars not counted.
+    pub by_kind: BTreeMap<String, u64>,
+    /// Sum over collectives of the largest count over ranks, scalars not counted.
+    pub bytes_per_device: u64,
+    /// Collectives of scalars.
+    pub scalar_reductions: u64,
+    /// Their bytes.
+    pub scalar_bytes_per_device: u64,
+}
+
+impl Plan {
+    /// Adds up the collectives.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for collective in self.collectives() {
+            let bytes = collective.bytes_sent(&self.mesh);
+            if collective.is_scalar() {
+                totals.scalar_reductions += 1;
+                totals.scalar_bytes_per_device += bytes;
+            } else {
+                totals.launches += 1;
+                totals.bytes_per_device += bytes;
+                *totals.by_kind.entry(collective.transition.kind.name().to_owned()).or_default() +=
+                    1;
+            }
+        }
+        totals
+    }
+}

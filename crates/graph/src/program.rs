@@ -1,0 +1,95 @@
+//! A program: ops over *global* tensors, whose meaning never depends on a mesh.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use shardgrad_core::ops::Labels;
+use shardgrad_core::{LayoutSpec, TensorType};
+
+use crate::node::{Node, NodeId, Output};
+
+/// A recorded linear layer: its three contractions carry its index in [`Node::layer`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// The input.
+    pub input: NodeId,
+    /// The weight, `[in, out]`.
+    pub weight: NodeId,
+    /// The bias, `[out]`.
+    pub bias: Option<NodeId>,
+    /// The activated output, named `h0`, `h1` …
+    pub output: NodeId,
+    /// Labels of the batch dims in the layer's contractions.
+    pub batch: Labels,
+    /// Label of the input features.
+    pub in_label: char,
+    /// Label of the output features.
+    pub out_label: char,
+}
+
+/// A finished program: nodes in execution order, named values, outputs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Name of the model.
+    pub name: String,
+    /// Nodes; operands come before their users.
+    pub nodes: Vec<Node>,
+    /// Named values: leaves, `h0`, `out`, `grad(w0)` and whatever the user named.
+    pub names: BTreeMap<String, NodeId>,
+    /// Recorded layers, in order.
+    pub layers: Vec<Layer>,
+    /// Outputs, in order.
+    pub outputs: Vec<Output>,
+    /// Layouts that the author of the program wants for named values.
+    pub pins: BTreeMap<String, LayoutSpec>,
+}
+
+impl Program {
+    /// The node with this id.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// Ids of all nodes, in order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator + use<> {
+        (0..self.nodes.len()).map(NodeId::from_index)
+    }
+
+    /// Types of a node's operands.
+    #[must_use]
+    pub fn operand_types(&self, id: NodeId) -> Vec<TensorType> {
+        self.node(id).operands.iter().map(|&o| self.node(o).ty.clone()).collect()
+    }
+
+    /// Ids of all leaves, in order.
+    pub fn leaves(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.ids().filter(|&id| self.node(id).leaf_role().is_some())
+    }
+
+    /// The value with this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
+    /// The name under which a value is best known: a leaf's own, else the first in alphabetical order.
+    #[must_use]
+    pub fn name_of(&self, id: NodeId) -> Option<&str> {
+        self.node(id)
+            .leaf_name()
+            .or_else(|| self.names.iter().find(|(_, n)| **n == id).map(|(name, _)| name.as_str()))
+    }
+
+    /// The users of every node, in order, one entry per operand position.
+    #[must_use]
+    pub fn users(&self) -> Vec<Vec<(NodeId, usize)>> {
+        let mut users = vec![Vec::new(); self.nodes.len()];
+        for id in self.ids() {
+            for (position, operand) in self.node(id).operands.iter().enumerate() {
+                users[operand.index()].push((id, position));
+            }
+        }
+        users
+    }
+}
