@@ -132,6 +132,19 @@ impl LayoutSpec {
         }
         Ok(layout)
     }
+
+    /// Whether a layout has every placement that is named here.
+    #[must_use]
+    pub fn matches(&self, layout: &Layout, mesh: &Mesh) -> bool {
+        self.0.iter().all(|(name, p)| mesh.axis(name).is_ok_and(|axis| layout.on(axis) == *p))
+    }
+}
+
+impl From<(&Layout, &Mesh)> for LayoutSpec {
+    /// The spec that names every axis.
+    fn from((layout, mesh): (&Layout, &Mesh)) -> Self {
+        Self(mesh.axes().iter().map(|a| a.name.clone()).zip(layout.iter()).collect())
+    }
 }
 
 impl std::str::FromStr for LayoutSpec {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use shardgrad_core::{Layout, Mesh, Op, TensorType, Transition};
+use shardgrad_core::{Layout, LayoutSpec, Mesh, Op, TensorType, Transition};
 
 use crate::node::{Node, NodeId, Output};
 
@@ -42,8 +42,8 @@ pub struct Plan {
     pub slots: Vec<SlotId>,
     /// Outputs, in the program's order; nodes are the plan's, leaves in roles are the plan's.
     pub outputs: Vec<Output>,
-    /// Layouts demanded of named values, resolved on the mesh.
-    pub pins: BTreeMap<String, Layout>,
+    /// Placements demanded of named values; axes that a pin does not name are free.
+    pub pins: BTreeMap<String, LayoutSpec>,
     /// Why each transition is there, by its index.
     pub reasons: BTreeMap<u32, Reason>,
 }
