@@ -11,6 +11,7 @@
 //! | [`geometry`] | the split rule and blocks; nobody else computes an offset |
 //! | [`ops`] | every op: attributes, shape inference and signature (the one table of rules) |
 //! | [`rules`] | the placements that follow from a signature |
+//! | [`reference`] | the page that lists them |
 //! | [`transition`] | changes of layout that keep the value, and their bytes |
 //! | [`schedule`] | collectives as data: rounds of transfers |
 //! | [`schedule_proof`] | their proof by symbolic execution |
@@ -39,6 +40,7 @@ pub mod machine;
 pub mod mesh;
 pub mod ops;
 pub mod placement;
+pub mod reference;
 pub mod rules;
 pub mod schedule;
 pub mod schedule_proof;
