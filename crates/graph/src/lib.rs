@@ -7,10 +7,12 @@
 //! |---|---|
 //! | [`node`], [`program`], [`plan`] | the one IR |
 //! | [`builder`] | [`Graph`] and [`Var`]: making programs |
+//! | [`memory`] | slots, their lives, the peak |
 //! | [`value`] | dense arrays |
 
 pub mod builder;
 pub mod error;
+pub mod memory;
 pub mod node;
 pub mod plan;
 pub mod program;
