@@ -1,0 +1,217 @@
+//! The stable, versioned report of `shardgrad compare --format json`.
+//!
+//! Reductions of scalars (the loss) are listed with `scalar: true` and counted in `scalar_reductions` and
+//! `scalar_bytes_per_device` only. `elements` is the size of the whole tensor; `bytes_per_device` the largest count over
+//! ranks of what a device sends, exact for uneven blocks; a plan's is the sum over its collectives.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use shardgrad_core::ops::Role;
+use shardgrad_core::{DType, Machine, Mesh};
+use shardgrad_graph::{OutputRole, Phase, Plan, Program, memory};
+
+use crate::formula::formula;
+use crate::predict::predict;
+use crate::symbols::Symbols;
+
+/// Version of the report. It grows when a key changes its meaning or goes away.
+pub const SCHEMA: u32 = 1;
+
+/// Plans for one model on one mesh.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The mesh.
+    pub mesh: Mesh,
+    /// The model.
+    pub model: ModelReport,
+    /// Its plans, in the order asked for.
+    pub plans: Vec<PlanReport>,
+}
+
+/// What the plans are for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelReport {
+    /// Its name.
+    pub name: String,
+    /// Rows of a step.
+    pub batch: usize,
+    /// Its float type.
+    pub dtype: DType,
+}
+
+/// What a planner says of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What was minimised.
+    pub objective: String,
+    /// Whether nothing better exists in the plan space.
+    pub optimal: bool,
+    /// No plan of the space sends less than this, scalars not counted.
+    pub lower_bound_bytes: u64,
+}
+
+/// One plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanReport {
+    /// The layout asked for.
+    pub layout: String,
+    /// What was minimised.
+    pub objective: String,
+    /// Whether nothing better exists in the plan space.
+    pub optimal: bool,
+    /// No plan of the space sends less than this, scalars not counted.
+    pub lower_bound_bytes: u64,
+    /// Layouts of inputs, parameters, optimizer state and outputs. Counts are comparable only where they agree.
+    pub boundary: BTreeMap<String, String>,
+    /// Everything that communicates, in order.
+    pub collectives: Vec<CollectiveReport>,
+    /// Sums.
+    pub totals: TotalsReport,
+}
+
+/// One collective.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectiveReport {
+    /// Phase of its first use.
+    pub phase: Phase,
+    /// `all_gather`, `all_reduce`, `reduce_scatter`, `all_to_all` or `reshard`.
+    pub kind: String,
+    /// Mesh axes whose placement changes.
+    pub axes: Vec<String>,
+    /// The value that moves.
+    pub tensor: String,
+    /// Whether it is a scalar, counted apart.
+    pub scalar: bool,
+    /// Layout before.
+    pub from: String,
+    /// Layout after.
+    pub to: String,
+    /// Elements of the whole tensor.
+    pub elements: u64,
+    /// Bytes that a device sends, largest over ranks.
+    pub bytes_per_device: u64,
+    /// Elements that a device sends, for even blocks.
+    pub formula: String,
+    /// Why it is needed, and what would remove it.
+    pub why: String,
+}
+
+/// Sums over a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TotalsReport {
+    /// Launches, scalars not counted.
+    pub launches: u64,
+    /// Collectives of each kind, scalars not counted.
+    pub by_kind: BTreeMap<String, u64>,
+    /// Bytes that a device sends, scalars not counted.
+    pub bytes_per_device: u64,
+    /// Collectives of scalars.
+    pub scalar_reductions: u64,
+    /// Their bytes.
+    pub scalar_bytes_per_device: u64,
+    /// Floating-point operations of a device.
+    pub flops_per_device: u64,
+    /// Most bytes that a device holds at once.
+    pub peak_bytes_per_device: u64,
+    /// Seconds of a step by the machine model.
+    pub predicted_seconds: f64,
+}
+
+impl PlanReport {
+    /// The report of a plan of a program.
+    #[must_use]
+    pub fn new(program: &Program, plan: &Plan, machine: &Machine, verdict: Verdict) -> Self {
+        let symbols = Symbols::new(program);
+        let totals = plan.totals();
+        let prediction = predict(plan, machine);
+        Self {
+            layout: plan.layout.clone(),
+            objective: verdict.objective,
+            optimal: verdict.optimal,
+            lower_bound_bytes: verdict.lower_bound_bytes,
+            boundary: boundary(plan),
+            collectives: collectives(plan, &symbols),
+            totals: TotalsReport {
+                launches: totals.launches,
+                by_kind: totals.by_kind,
+                bytes_per_device: totals.bytes_per_device,
+                scalar_reductions: totals.scalar_reductions,
+                scalar_bytes_per_device: totals.scalar_bytes_per_device,
+                flops_per_device: prediction.flops,
+                peak_bytes_per_device: memory::peak(plan).bytes as u64,
+                predicted_seconds: prediction.seconds,
+            },
+        }
+    }
+}
+
+/// Layouts of everything that enters or leaves a step, scalars excepted (they are always replicated).
+fn boundary(plan: &Plan) -> BTreeMap<String, String> {
+    let mut boundary = BTreeMap::new();
+    let show = |id| plan.layout(id).display(&plan.mesh).to_string();
+    for id in plan.ids() {
+        let node = plan.node(id);
+        if let (Some(name), Some(Role::Input | Role::Param | Role::State)) =
+            (node.leaf_name(), node.leaf_role())
+        {
+            boundary.entry(name.to_owned()).or_insert_with(|| show(id));
+        }
+    }
+    for output in &plan.outputs {
+        // An update has the name and the layout of what it replaces.
+        if !matches!(output.role, OutputRole::Update { .. }) {
+            boundary.insert(output.name.clone(), show(output.node));
+        }
+    }
+    boundary
+}
+
+fn collectives(plan: &Plan, symbols: &Symbols<'_>) -> Vec<CollectiveReport> {
+    let mesh = &plan.mesh;
+    let first_use = first_uses(plan);
+    plan.collectives()
+        .map(|c| {
+            let origin = plan.origins[c.id.index()];
+            let why =
+                plan.reasons.get(&c.id.0).map_or(String::new(), |reason| match &reason.remedy {
+                    Some(remedy) => format!("{}; {remedy}", reason.why),
+                    None => reason.why.clone(),
+                });
+            CollectiveReport {
+                phase: first_use[c.id.index()],
+                kind: c.transition.kind.name().to_owned(),
+                axes: c.transition.axes.iter().map(|a| mesh.axes()[a].name.clone()).collect(),
+                tensor: symbols.name(origin),
+                scalar: c.is_scalar(),
+                from: c.from.display(mesh).to_string(),
+                to: c.to.display(mesh).to_string(),
+                elements: c.ty.elements() as u64,
+                bytes_per_device: c.bytes_sent(mesh),
+                formula: formula(mesh, &c, &symbols.size(origin)),
+                why,
+            }
+        })
+        .collect()
+}
+
+/// The phase of every node's first use; that of the node itself if nothing uses it. Transitions pass on their user's.
+fn first_uses(plan: &Plan) -> Vec<Phase> {
+    let mut phases: Vec<Phase> = plan.nodes.iter().map(|n| n.phase).collect();
+    let mut used: Vec<Option<Phase>> = vec![None; plan.nodes.len()];
+    for id in plan.ids().rev() {
+        let node = plan.node(id);
+        let transition = matches!(node.op, shardgrad_core::Op::Transition(_));
+        if transition {
+            phases[id.index()] = used[id.index()].unwrap_or(node.phase);
+        }
+        for operand in &node.operands {
+            let phase = phases[id.index()];
+            let known = &mut used[operand.index()];
+            *known = Some(known.map_or(phase, |k| k.min(phase)));
+        }
+    }
+    phases
+}

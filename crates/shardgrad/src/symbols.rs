@@ -1,0 +1,230 @@
+//! Names for people: letters for dims, and a name for every value of a program.
+//!
+//! Dims that some op runs together (they carry one label of its signature) are one class. In a program with recorded
+//! layers the classes of the layers' dims get letters: `B` for the batch, `D` for the first layer's input width, `H` (`H1`,
+//! `H2` … if there are several) for the widths between layers, `O` for the last output width. Every other class is shown as
+//! its extent.
+
+use shardgrad_core::Op;
+use shardgrad_graph::{NodeId, OutputRole, Phase, Program};
+
+/// Letters and names of a program's values.
+pub(crate) struct Symbols<'a> {
+    program: &'a Program,
+    /// For every node and dim, its class.
+    classes: Vec<Vec<usize>>,
+    /// The letter of every class that has one.
+    letters: Vec<Option<String>>,
+    /// For every node, the names of what it is computed into by linear scalar steps only.
+    loss: Option<NodeId>,
+}
+
+/// Classes under union; the smallest member stands for the class.
+struct Classes(Vec<usize>);
+
+impl Classes {
+    fn find(&mut self, mut x: usize) -> usize {
+        while self.0[x] != x {
+            self.0[x] = self.0[self.0[x]];
+            x = self.0[x];
+        }
+        x
+    }
+
+    fn union(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.find(a), self.find(b));
+        self.0[a.max(b)] = a.min(b);
+    }
+}
+
+impl<'a> Symbols<'a> {
+    pub(crate) fn new(program: &'a Program) -> Self {
+        let mut offsets = vec![0];
+        for node in &program.nodes {
+            offsets.push(offsets[offsets.len() - 1] + node.ty.rank());
+        }
+        let total = offsets[program.nodes.len()];
+        let mut classes = Classes((0..total).collect());
+        for id in program.ids() {
+            let node = program.node(id);
+            let signature = node.op.signature(&program.operand_types(id), &node.ty);
+            let mut seen: Vec<(char, usize, usize)> = Vec::new();
+            let tensors = signature.operands.iter().zip(&node.operands);
+            for (labels, tensor) in tensors.chain([(&signature.result, &id)]) {
+                for (dim, &label) in labels.iter().enumerate() {
+                    let slot = offsets[tensor.index()] + dim;
+                    let extent = program.node(*tensor).ty.shape[dim];
+                    // A reshape's label may run over dims of different extents; those are not one dim.
+                    match seen.iter().find(|(l, _, e)| *l == label && *e == extent) {
+                        Some(&(_, other, _)) => classes.union(other, slot),
+                        None => seen.push((label, slot, extent)),
+                    }
+                }
+            }
+        }
+        let mut letters = vec![None; total];
+        let mut give = |id: NodeId, dim: Option<usize>, letter: String| {
+            if let Some(dim) = dim.filter(|&d| d < program.node(id).ty.rank()) {
+                letters[classes.find(offsets[id.index()] + dim)].get_or_insert(letter);
+            }
+        };
+        let last = program.layers.len().saturating_sub(1);
+        for (index, layer) in program.layers.iter().enumerate() {
+            let features = program.node(layer.input).ty.rank() - 1;
+            for dim in 0..features {
+                give(layer.input, Some(dim), if dim == 0 { "B".into() } else { format!("B{dim}") });
+            }
+            if index == 0 {
+                give(layer.weight, Some(0), "D".to_owned());
+            }
+            let width = match (index == last, last) {
+                (true, _) => "O".to_owned(),
+                (false, 1) => "H".to_owned(),
+                (false, _) => format!("H{}", index + 1),
+            };
+            give(layer.weight, Some(1), width);
+        }
+        let classes = program
+            .ids()
+            .map(|id| {
+                (0..program.node(id).ty.rank())
+                    .map(|dim| classes.find(offsets[id.index()] + dim))
+                    .collect()
+            })
+            .collect();
+        let loss =
+            program.outputs.iter().find(|o| o.role == OutputRole::Loss).map(|output| output.node);
+        Self { program, classes, letters, loss }
+    }
+
+    /// The number of elements of a value, as in `B·D`.
+    pub(crate) fn size(&self, id: NodeId) -> String {
+        let node = self.program.node(id);
+        if node.ty.rank() == 0 {
+            return "1".to_owned();
+        }
+        let symbols: Vec<String> = self.classes[id.index()]
+            .iter()
+            .zip(&node.ty.shape)
+            .map(|(&class, extent)| {
+                self.letters[class].clone().unwrap_or_else(|| extent.to_string())
+            })
+            .collect();
+        symbols.join("·")
+    }
+
+    /// What the letters stand for, as in `B=64, D=64, H=128, O=10`.
+    pub(crate) fn legend(&self) -> String {
+        let mut known: Vec<(&str, usize)> = Vec::new();
+        for id in self.program.ids() {
+            for (&class, &extent) in
+                self.classes[id.index()].iter().zip(&self.program.node(id).ty.shape)
+            {
+                if let Some(letter) = &self.letters[class]
+                    && !known.iter().any(|(l, _)| l == letter)
+                {
+                    known.push((letter, extent));
+                }
+            }
+        }
+        let order = |letter: &str| "BDHO".find(&letter[..1]).unwrap_or(4);
+        known.sort_by(|a, b| (order(a.0), a.0.len(), a.0).cmp(&(order(b.0), b.0.len(), b.0)));
+        known.iter().map(|(l, n)| format!("{l}={n}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The best name of a value: its own; else that of the gradient or product it is; else id and op.
+    pub(crate) fn name(&self, id: NodeId) -> String {
+        if let Some(name) = self.program.name_of(id) {
+            return name.to_owned();
+        }
+        if let Some(output) = self.program.outputs.iter().find(|o| o.node == id) {
+            return output.name.clone();
+        }
+        let node = self.program.node(id);
+        if node.ty.rank() == 0 && self.loss.is_some_and(|loss| self.leads_to(id, loss)) {
+            return "loss".to_owned();
+        }
+        self.derived_name(id).unwrap_or_else(|| format!("{id} ({})", node.op.name()))
+    }
+
+    /// Whether a scalar becomes another by scalar steps only.
+    fn leads_to(&self, from: NodeId, to: NodeId) -> bool {
+        let node = self.program.node(to);
+        from == to
+            || (node.ty.rank() == 0
+                && node.operands.iter().any(|&operand| self.leads_to(from, operand)))
+    }
+
+    /// The name that a layer's contractions and their sums give to a value.
+    fn derived_name(&self, id: NodeId) -> Option<String> {
+        let program = self.program;
+        let node = program.node(id);
+        let known = |n: NodeId| program.name_of(n).map(str::to_owned);
+        let layer = node.layer.and_then(|l| program.layers.get(l as usize));
+        match (&node.op, layer, node.phase) {
+            (Op::Einsum(_), Some(layer), Phase::Forward) => {
+                Some(format!("{}·{}", known(layer.input)?, known(layer.weight)?))
+            }
+            (Op::Einsum(_), Some(layer), Phase::Backward) => {
+                let of = if node.ty == program.node(layer.weight).ty
+                    && !node.operands.contains(&layer.weight)
+                {
+                    layer.weight
+                } else {
+                    layer.input
+                };
+                Some(format!("grad({})", known(of)?))
+            }
+            (Op::Add, _, Phase::Forward) => {
+                program.layers.iter().find(|l| self.adds_bias(id, l.bias)).and_then(|l| {
+                    Some(format!("{}·{} + {}", known(l.input)?, known(l.weight)?, known(l.bias?)?))
+                })
+            }
+            (Op::Sum(_), _, Phase::Backward) => {
+                let of = program.outputs.iter().find_map(|o| match o.role {
+                    OutputRole::Gradient { of } if o.node == id => Some(of),
+                    _ => None,
+                });
+                let bias =
+                    || program.layers.iter().find_map(|l| l.bias.filter(|&b| self.updates(id, b)));
+                Some(format!("grad({})", known(of.or_else(bias)?)?))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a node adds this bias, broadcast, to something.
+    fn adds_bias(&self, id: NodeId, bias: Option<NodeId>) -> bool {
+        let Some(bias) = bias else { return false };
+        self.program.node(id).operands.iter().any(|&operand| {
+            let node = self.program.node(operand);
+            matches!(node.op, Op::Broadcast(_)) && node.operands.first() == Some(&bias)
+        })
+    }
+
+    /// Whether a gradient of a leaf's type flows into that leaf's update.
+    fn updates(&self, gradient: NodeId, leaf: NodeId) -> bool {
+        let program = self.program;
+        let Some(update) =
+            program.outputs.iter().find(|o| o.role == OutputRole::Update { of: leaf })
+        else {
+            return false;
+        };
+        // Walk back through the update's own nodes.
+        let mut stack = vec![update.node];
+        let mut seen = vec![false; program.nodes.len()];
+        while let Some(id) = stack.pop() {
+            if id == gradient {
+                return true;
+            }
+            if std::mem::replace(&mut seen[id.index()], true) {
+                continue;
+            }
+            let node = program.node(id);
+            if node.phase == Phase::Update || id == update.node {
+                stack.extend(node.operands.iter().copied());
+            }
+        }
+        false
+    }
+}
