@@ -7,7 +7,7 @@
 
 use shardgrad_core::geometry::block_at;
 use shardgrad_core::{Layout, Machine, Op, TensorType, cost, schedule};
-use shardgrad_graph::Plan;
+use shardgrad_graph::{Plan, memory};
 
 /// Flops of one device, and seconds of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub fn predict(plan: &Plan, machine: &Machine) -> Prediction {
     let mut prediction = Prediction { flops: 0, seconds: 0.0 };
     for id in plan.ids() {
         let node = plan.node(id);
-        if node.leaf_role().is_some() || node.op.is_alias() {
+        if node.leaf_role().is_some() || memory::is_alias(&node.op) {
             continue;
         }
         let types = plan.operand_types(id);
