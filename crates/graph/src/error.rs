@@ -76,6 +76,50 @@ pub enum Error {
         /// Number of classes.
         classes: usize,
     },
+    /// E110
+    #[error(
+        "{op} on blocks {operands} cannot make a block {result}; blocks must be those of one layout of each value"
+    )]
+    Blocks {
+        /// The op.
+        op: &'static str,
+        /// Types of the operands' blocks.
+        operands: String,
+        /// Type of the result's block.
+        result: String,
+    },
+    /// E111
+    #[error("{op}: {problem}")]
+    Arithmetic {
+        /// The op.
+        op: &'static str,
+        /// What cannot be computed.
+        problem: String,
+    },
+    /// E112
+    #[error(
+        "ranks {first} and {second} hold different copies of element {index} of a {ty}; replicas are equal to the last bit"
+    )]
+    ReplicasDiffer {
+        /// A rank that holds the element.
+        first: usize,
+        /// Another rank that holds it.
+        second: usize,
+        /// Row-major index of the element.
+        index: usize,
+        /// Type of the whole value.
+        ty: String,
+    },
+    /// E113
+    #[error("`{key}` is {found}, but {problem}")]
+    BadModel {
+        /// Key of the model's description, as in `layer[1].in`.
+        key: String,
+        /// What was found.
+        found: String,
+        /// What is legal.
+        problem: String,
+    },
 }
 
 impl Error {
@@ -90,6 +134,10 @@ impl Error {
             Error::UnknownName { .. } => "E104",
             Error::WrongValue { .. } => "E105",
             Error::LabelOutOfRange { .. } => "E106",
+            Error::Blocks { .. } => "E110",
+            Error::Arithmetic { .. } => "E111",
+            Error::ReplicasDiffer { .. } => "E112",
+            Error::BadModel { .. } => "E113",
         }
     }
 }

@@ -9,18 +9,34 @@
 //! | [`builder`] | [`Graph`] and [`Var`]: making programs |
 //! | [`memory`] | slots, their lives, the peak |
 //! | [`value`] | dense arrays |
+//! | [`eval`] | the meaning of a program: naive loops, the oracle |
+//! | [`blocks`] | cutting a value into the blocks of a layout, and back |
+//! | [`grad`] | reverse mode, graph to graph; the rule of each op is in `vjp` |
+//! | [`layer`], [`loss`], [`optim`], [`mlp`] | linear layers, losses, optimizers, and training programs made of them |
 
+pub mod blocks;
 pub mod builder;
 pub mod error;
+pub mod eval;
+pub mod grad;
+pub mod layer;
+pub mod loss;
 pub mod memory;
+pub mod mlp;
 pub mod node;
+pub mod optim;
 pub mod plan;
 pub mod program;
 pub mod value;
+mod vjp;
 
 pub use builder::{Graph, Var};
 pub use error::Error;
+pub use layer::Activation;
+pub use loss::Loss;
+pub use mlp::{LayerSpec, MlpSpec};
 pub use node::{Node, NodeId, Output, OutputRole, Phase};
+pub use optim::Optimizer;
 pub use plan::{Plan, Reason, SlotId, Totals};
 pub use program::{Layer, Program};
 pub use value::{Element, Value};

@@ -119,7 +119,7 @@ impl Value {
 }
 
 /// Row-major strides of a shape.
-fn row_major_strides(shape: &[usize]) -> Vec<usize> {
+pub(crate) fn row_major_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
     for d in (1..shape.len()).rev() {
         strides[d - 1] = strides[d] * shape[d];

@@ -1,0 +1,251 @@
+//! Training programs of multilayer perceptrons, from a description that model files share.
+
+use serde::{Deserialize, Serialize};
+use shardgrad_core::DType;
+
+use crate::builder::{Graph, Var};
+use crate::error::Error;
+use crate::layer::Activation;
+use crate::loss::Loss;
+use crate::node::OutputRole;
+use crate::optim::Optimizer;
+use crate::program::Program;
+
+/// One linear layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerSpec {
+    /// Input features.
+    #[serde(rename = "in")]
+    pub inputs: usize,
+    /// Output features.
+    #[serde(rename = "out")]
+    pub outputs: usize,
+    /// Whether a bias is added.
+    #[serde(default = "yes")]
+    pub bias: bool,
+    /// What follows.
+    #[serde(default)]
+    pub activation: Activation,
+}
+
+/// A multilayer perceptron and how it is trained. The serialised form has the keys of model files.
+///
+/// ```
+/// use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec};
+/// let layer = |inputs, outputs, activation| LayerSpec { inputs, outputs, bias: true, activation };
+/// let spec = MlpSpec {
+///     layers: vec![layer(64, 32, Activation::Relu), layer(32, 10, Activation::None)],
+///     loss: Loss::CrossEntropy,
+///     ..MlpSpec::new("digits", 128)
+/// };
+/// let program = spec.training_program()?;
+/// assert!(program.named("grad(w1)").is_some());
+/// # Ok::<(), shardgrad_graph::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MlpSpec {
+    /// Name of the model.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// Examples in a step.
+    pub batch: usize,
+    /// Float type of all values.
+    #[serde(default = "default_dtype")]
+    pub dtype: DType,
+    /// Seed of the initial parameters.
+    #[serde(default)]
+    pub seed: u64,
+    /// What is minimised.
+    #[serde(default = "default_loss")]
+    pub loss: Loss,
+    /// How parameters are updated.
+    #[serde(default)]
+    pub optimizer: Optimizer,
+    /// Parts of the batch whose gradients are added before the update.
+    #[serde(default = "default_micro_batches")]
+    pub micro_batches: usize,
+    /// Whether the gradient of the input is an output.
+    #[serde(default)]
+    pub input_gradient: bool,
+    /// The layers, first to last.
+    #[serde(rename = "layer")]
+    pub layers: Vec<LayerSpec>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_name() -> String {
+    "mlp".to_owned()
+}
+
+fn default_dtype() -> DType {
+    DType::F32
+}
+
+fn default_loss() -> Loss {
+    Loss::Mse
+}
+
+fn default_micro_batches() -> usize {
+    1
+}
+
+/// The parameters of one layer in a graph.
+type Params<'g> = (Var<'g>, Option<Var<'g>>);
+
+impl MlpSpec {
+    /// A description without layers: f32, seed 0, mean squared error, no optimizer.
+    #[must_use]
+    pub fn new(name: &str, batch: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            batch,
+            dtype: default_dtype(),
+            seed: 0,
+            loss: default_loss(),
+            optimizer: Optimizer::None,
+            micro_batches: 1,
+            input_gradient: false,
+            layers: Vec::new(),
+        }
+    }
+
+    /// Input features.
+    #[must_use]
+    pub fn inputs(&self) -> usize {
+        self.layers.first().map_or(0, |l| l.inputs)
+    }
+
+    /// Output features: the classes of cross entropy.
+    #[must_use]
+    pub fn outputs(&self) -> usize {
+        self.layers.last().map_or(0, |l| l.outputs)
+    }
+
+    /// Checks sizes and hyperparameters.
+    ///
+    /// # Errors
+    /// The key that is wrong, what it is and what is legal.
+    pub fn validate(&self) -> Result<(), Error> {
+        let bad = |key: String, found: String, problem: &str| {
+            Err(Error::BadModel { key, found, problem: problem.to_owned() })
+        };
+        if !self.dtype.is_float() {
+            return bad("dtype".to_owned(), self.dtype.to_string(), "it must be f32 or f64");
+        }
+        if self.batch == 0 {
+            return bad("batch".to_owned(), "0".to_owned(), "a step has at least one example");
+        }
+        if self.micro_batches == 0 || !self.batch.is_multiple_of(self.micro_batches) {
+            let found = self.micro_batches.to_string();
+            let problem = format!("it must divide the batch of {}", self.batch);
+            return bad("micro_batches".to_owned(), found, &problem);
+        }
+        if self.layers.is_empty() {
+            return bad("layer".to_owned(), "empty".to_owned(), "a model has at least one layer");
+        }
+        for (i, layer) in self.layers.iter().enumerate() {
+            for (key, size) in [("in", layer.inputs), ("out", layer.outputs)] {
+                if size == 0 {
+                    let key = format!("layer[{i}].{key}");
+                    return bad(key, "0".to_owned(), "a layer has at least one feature");
+                }
+            }
+        }
+        for (i, pair) in self.layers.windows(2).enumerate() {
+            if pair[0].outputs != pair[1].inputs {
+                let key = format!("layer[{}].in", i + 1);
+                let problem = format!("layer[{i}].out is {}; they must be equal", pair[0].outputs);
+                return bad(key, pair[1].inputs.to_string(), &problem);
+            }
+        }
+        self.optimizer.validate()
+    }
+
+    /// The forward pass on a batch of any size: leaves `x`, `w0`, `b0` …, output `out`.
+    ///
+    /// # Errors
+    /// As [`MlpSpec::validate`], or the batch is 0.
+    pub fn forward_program(&self, batch: usize) -> Result<Program, Error> {
+        let spec = Self { batch, micro_batches: 1, ..self.clone() };
+        spec.validate()?;
+        let g = Graph::new(&spec.name, spec.dtype);
+        let x = g.input("x", [batch, spec.inputs()])?;
+        let params = spec.params(&g)?;
+        let out = spec.forward(x, &params)?;
+        g.output("out", out, OutputRole::Value)?;
+        Ok(g.finish())
+    }
+
+    /// One training step: forward, backward and update. Leaves `x`, `y` (unless the loss is a sum), `w0`, `b0` …,
+    /// optimizer state and scalars. Outputs: `loss`; without an optimizer the gradients `grad(w0)`, `grad(b0)` …, with
+    /// one the updates, named as the leaves that they replace; `grad(x)` if it is wanted. Gradients are named in any case.
+    ///
+    /// # Errors
+    /// As [`MlpSpec::validate`].
+    pub fn training_program(&self) -> Result<Program, Error> {
+        self.validate()?;
+        if self.micro_batches > 1 {
+            return Err(Error::BadModel {
+                key: "micro_batches".to_owned(),
+                found: self.micro_batches.to_string(),
+                problem: "more than 1 is not supported yet".to_owned(),
+            });
+        }
+        let g = Graph::new(&self.name, self.dtype);
+        let x = g.input("x", [self.batch, self.inputs()])?;
+        let y = match self.loss {
+            Loss::Sum => None,
+            Loss::Mse => Some(g.input("y", [self.batch, self.outputs()])?),
+            Loss::CrossEntropy => Some(g.labels("y", [self.batch])?),
+        };
+        let layers = self.params(&g)?;
+        let out = self.forward(x, &layers)?;
+        let loss = self.loss.of(out, y)?;
+        g.output("loss", loss, OutputRole::Loss)?;
+
+        let params: Vec<Var<'_>> =
+            layers.iter().flat_map(|&(w, b)| [Some(w), b]).flatten().collect();
+        let mut wrt = params.clone();
+        wrt.extend(self.input_gradient.then_some(x));
+        let gradients = g.grad(loss, &wrt)?;
+        for (i, (&leaf, &gradient)) in wrt.iter().zip(&gradients).enumerate() {
+            let node = g.node(leaf.id());
+            let name = format!("grad({})", node.leaf_name().unwrap_or_default());
+            gradient.named(&name)?;
+            if i >= params.len() || self.optimizer == Optimizer::None {
+                g.output(&name, gradient, OutputRole::Gradient { of: leaf.id() })?;
+            }
+        }
+        if self.optimizer != Optimizer::None {
+            let pairs: Vec<_> = params.iter().copied().zip(gradients).collect();
+            self.optimizer.step(&g, &pairs)?;
+        }
+        Ok(g.finish())
+    }
+
+    /// The parameter leaves `w0`, `b0`, `w1` …
+    fn params<'g>(&self, g: &'g Graph) -> Result<Vec<Params<'g>>, Error> {
+        let mut params = Vec::new();
+        for (i, layer) in self.layers.iter().enumerate() {
+            let w = g.param(&format!("w{i}"), [layer.inputs, layer.outputs])?;
+            let b =
+                if layer.bias { Some(g.param(&format!("b{i}"), [layer.outputs])?) } else { None };
+            params.push((w, b));
+        }
+        Ok(params)
+    }
+
+    /// The layers, applied; the last output is named `out`.
+    fn forward<'g>(&self, x: Var<'g>, params: &[Params<'g>]) -> Result<Var<'g>, Error> {
+        let mut h = x;
+        for (layer, &(w, b)) in self.layers.iter().zip(params) {
+            h = h.linear(w, b, layer.activation)?;
+        }
+        h.named("out")
+    }
+}
