@@ -13,6 +13,7 @@
 //! | [`rules`] | the placements that follow from a signature |
 //! | [`reference`] | the page that lists them |
 //! | [`transition`] | changes of layout that keep the value, and their bytes |
+//! | [`types`] | placements and rules as types |
 //! | [`schedule`] | collectives as data: rounds of transfers |
 //! | [`schedule_proof`] | their proof by symbolic execution |
 //! | [`cost`] | flops of an op on its local block |
@@ -45,6 +46,7 @@ pub mod rules;
 pub mod schedule;
 pub mod schedule_proof;
 pub mod transition;
+pub mod types;
 
 pub use dtype::{DType, Shape, TensorType};
 pub use error::Error;

@@ -1,0 +1,107 @@
+//! Mesh axes as types: which axis of a layout is meant, and which layouts fit a mesh and a tensor.
+
+use super::{PendingSum, Replicated, Shard};
+
+/// The mesh axis with index `I`, as a value: `let (dp, tp) = mesh.axes();` gives `MeshAxis<0>` and `MeshAxis<1>`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MeshAxis<const I: usize>;
+
+/// What a layout says on one mesh axis, and the layout with another placement there.
+#[diagnostic::on_unimplemented(
+    message = "the layout `{Self}` has no mesh axis `{X}`",
+    label = "`{X}` is not an axis of this tensor's mesh",
+    note = "axes are numbered from 0 in mesh order; take them from the mesh: `let (dp, tp) = mesh.axes();`"
+)]
+pub trait At<X> {
+    /// The placement on the axis.
+    type Here;
+    /// The placements on the later axes, as a list `(P, (Q, ()))`: they split a dim inside this axis.
+    type Inner;
+    /// The layout with `Q` on the axis.
+    type With<Q>;
+}
+
+impl At<MeshAxis<0>> for Replicated {
+    type Here = Self;
+    type Inner = ();
+    type With<Q> = Q;
+}
+impl<const DIM: usize> At<MeshAxis<0>> for Shard<DIM> {
+    type Here = Self;
+    type Inner = ();
+    type With<Q> = Q;
+}
+impl At<MeshAxis<0>> for PendingSum {
+    type Here = Self;
+    type Inner = ();
+    type With<Q> = Q;
+}
+impl<A, B> At<MeshAxis<0>> for (A, B) {
+    type Here = A;
+    type Inner = (B, ());
+    type With<Q> = (Q, B);
+}
+impl<A, B> At<MeshAxis<1>> for (A, B) {
+    type Here = B;
+    type Inner = ();
+    type With<Q> = (A, Q);
+}
+impl<A, B, C> At<MeshAxis<0>> for (A, B, C) {
+    type Here = A;
+    type Inner = (B, (C, ()));
+    type With<Q> = (Q, B, C);
+}
+impl<A, B, C> At<MeshAxis<1>> for (A, B, C) {
+    type Here = B;
+    type Inner = (C, ());
+    type With<Q> = (A, Q, C);
+}
+impl<A, B, C> At<MeshAxis<2>> for (A, B, C) {
+    type Here = C;
+    type Inner = ();
+    type With<Q> = (A, B, Q);
+}
+
+/// Layouts of tensors on a mesh of `AXES` axes.
+#[diagnostic::on_unimplemented(
+    message = "the layout `{Self}` does not fit a mesh of {AXES} axis(es)",
+    label = "a layout has one placement per mesh axis, and this mesh has {AXES}",
+    note = "write a bare placement on a mesh of one axis, `(A, B)` on two axes and `(A, B, C)` on three, in mesh order"
+)]
+pub trait LayoutOn<const AXES: usize> {}
+
+impl LayoutOn<1> for Replicated {}
+impl<const DIM: usize> LayoutOn<1> for Shard<DIM> {}
+impl LayoutOn<1> for PendingSum {}
+impl<A, B> LayoutOn<2> for (A, B) {}
+impl<A, B, C> LayoutOn<3> for (A, B, C) {}
+
+/// Layouts that a tensor with `RANK` dims can have: each sharded dim is one of its dims.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names a dim that a tensor with {RANK} dim(s) does not have",
+    label = "`{Self}` of a tensor with {RANK} dim(s), on `{A}`",
+    note = "dims count from 0: a matrix can be `Shard<0>` (its rows) or `Shard<1>` (its columns), a vector `Shard<0>`"
+)]
+pub trait FitsRank<const RANK: usize, A = MeshAxis<0>> {}
+
+impl<const RANK: usize, A> FitsRank<RANK, A> for Replicated {}
+impl<const RANK: usize, A> FitsRank<RANK, A> for PendingSum {}
+impl<A> FitsRank<1, A> for Shard<0> {}
+impl<A> FitsRank<2, A> for Shard<0> {}
+impl<A> FitsRank<2, A> for Shard<1> {}
+impl<A> FitsRank<3, A> for Shard<0> {}
+impl<A> FitsRank<3, A> for Shard<1> {}
+impl<A> FitsRank<3, A> for Shard<2> {}
+impl<const RANK: usize, A, B> FitsRank<RANK> for (A, B)
+where
+    A: FitsRank<RANK, MeshAxis<0>>,
+    B: FitsRank<RANK, MeshAxis<1>>,
+{
+}
+impl<const RANK: usize, A, B, C> FitsRank<RANK> for (A, B, C)
+where
+    A: FitsRank<RANK, MeshAxis<0>>,
+    B: FitsRank<RANK, MeshAxis<1>>,
+    C: FitsRank<RANK, MeshAxis<2>>,
+{
+}

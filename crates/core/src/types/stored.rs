@@ -1,0 +1,27 @@
+//! Stored values (inputs, parameters, optimizer state) are never pending.
+
+use super::{MeshAxis, Replicated, Shard};
+
+/// Layouts that a stored value can have: nothing is pending.
+#[diagnostic::on_unimplemented(
+    message = "a stored value cannot be a `{Self}`",
+    label = "inputs and parameters are complete: `Replicated` or `Shard<DIM>`, not `{Self}`, on `{A}`",
+    note = "a pending sum exists only between the op that makes it and its reduction; declare the value `Replicated` or `Shard<DIM>`, and call `.to_pending(axis)` on it if terms are wanted"
+)]
+pub trait Stored<A = MeshAxis<0>> {}
+
+impl<A> Stored<A> for Replicated {}
+impl<const DIM: usize, A> Stored<A> for Shard<DIM> {}
+impl<A, B> Stored for (A, B)
+where
+    A: Stored<MeshAxis<0>>,
+    B: Stored<MeshAxis<1>>,
+{
+}
+impl<A, B, C> Stored for (A, B, C)
+where
+    A: Stored<MeshAxis<0>>,
+    B: Stored<MeshAxis<1>>,
+    C: Stored<MeshAxis<2>>,
+{
+}

@@ -1,0 +1,216 @@
+//! Explicit transitions, each where it is legal, addressed by a mesh axis.
+//!
+//! | transition | on the axis | guard on the other axes |
+//! |---|---|---|
+//! | `all_reduce` | `P→R` | |
+//! | `all_gather` | `S(d)→R` | the axis is the innermost one of dim d |
+//! | `reduce_scatter::<D>` | `P→S(D)` | the axis becomes the innermost one of dim D |
+//! | `all_to_all::<D, E>` | `S(D)→S(E)` | innermost of both |
+//! | `slice::<D>` | `R→S(D)` | the axis becomes the innermost one of dim D |
+//! | `to_pending` | `R→P` (mask), `S(d)→P` (pad) | innermost of dim d |
+//!
+//! A dim that several axes shard is split by the earlier axis first. Only the innermost one can leave or enter it by a
+//! named transition: the blocks of an outer one interleave.
+
+use super::{At, MeshAxis, PendingSum, Replicated, Shard};
+
+/// A layout with a pending sum to reduce on `X`.
+pub trait AllReduceRule<X> {
+    /// The layout afterwards.
+    type Out;
+}
+
+impl<L, const I: usize> AllReduceRule<MeshAxis<I>> for L
+where
+    L: At<MeshAxis<I>>,
+    <L as At<MeshAxis<I>>>::Here: HasTermsToReduce<MeshAxis<I>>,
+{
+    type Out = <L as At<MeshAxis<I>>>::With<Replicated>;
+}
+
+impl<L, X, Y> AllReduceRule<(X, Y)> for L
+where
+    L: AllReduceRule<X>,
+    <L as AllReduceRule<X>>::Out: AllReduceRule<Y>,
+{
+    type Out = <<L as AllReduceRule<X>>::Out as AllReduceRule<Y>>::Out;
+}
+
+/// A layout with a shard to gather on `X`.
+pub trait AllGatherRule<X> {
+    /// The layout afterwards.
+    type Out;
+}
+
+impl<L, X> AllGatherRule<X> for L
+where
+    L: At<X>,
+    <L as At<X>>::Here: HasShardsToGather<X> + InnermostOf<<L as At<X>>::Inner, X>,
+{
+    type Out = <L as At<X>>::With<Replicated>;
+}
+
+/// A layout with a pending sum on `X` that can be reduced to blocks of dim `DIM`.
+pub trait ReduceScatterRule<const DIM: usize, X> {
+    /// The layout afterwards.
+    type Out;
+}
+
+impl<L, const DIM: usize, X> ReduceScatterRule<DIM, X> for L
+where
+    L: At<X>,
+    <L as At<X>>::Here: HasTermsToScatter<X>,
+    Shard<DIM>: InnermostOf<<L as At<X>>::Inner, X>,
+{
+    type Out = <L as At<X>>::With<Shard<DIM>>;
+}
+
+/// A layout that shards dim `FROM` over `X` and can shard dim `TO` instead.
+pub trait AllToAllRule<const FROM: usize, const TO: usize, X> {
+    /// The layout afterwards.
+    type Out;
+}
+
+impl<L, const FROM: usize, const TO: usize, X> AllToAllRule<FROM, TO, X> for L
+where
+    L: At<X>,
+    <L as At<X>>::Here: IsShardOf<FROM, X> + InnermostOf<<L as At<X>>::Inner, X>,
+    Shard<TO>: AnotherDimThan<FROM> + InnermostOf<<L as At<X>>::Inner, X>,
+{
+    type Out = <L as At<X>>::With<Shard<TO>>;
+}
+
+/// A layout that is replicated over `X` and can be cut into blocks of dim `DIM`.
+pub trait SliceRule<const DIM: usize, X> {
+    /// The layout afterwards.
+    type Out;
+}
+
+impl<L, const DIM: usize, X> SliceRule<DIM, X> for L
+where
+    L: At<X>,
+    <L as At<X>>::Here: CanBeSliced<X>,
+    Shard<DIM>: InnermostOf<<L as At<X>>::Inner, X>,
+{
+    type Out = <L as At<X>>::With<Shard<DIM>>;
+}
+
+/// A layout that is complete on `X` and can become terms of a sum there.
+pub trait ToPendingRule<X> {
+    /// The layout afterwards.
+    type Out;
+}
+
+impl<L, X> ToPendingRule<X> for L
+where
+    L: At<X>,
+    <L as At<X>>::Here: NotYetPending<X> + InnermostOf<<L as At<X>>::Inner, X>,
+{
+    type Out = <L as At<X>>::With<PendingSum>;
+}
+
+/// Guard of `all_reduce`: there is a pending sum.
+#[diagnostic::on_unimplemented(
+    message = "`all_reduce` of a `{Self}`: there is no pending sum on `{X}`",
+    label = "this value is `{Self}` on `{X}`: reducing it would add up what is already complete",
+    note = "a sum is reduced once: drop this call, or call it with the axis that is pending; a `Shard` becomes `Replicated` by `.all_gather(axis)`"
+)]
+pub trait HasTermsToReduce<X> {}
+
+impl<X> HasTermsToReduce<X> for PendingSum {}
+
+/// Guard of `reduce_scatter`: there is a pending sum.
+#[diagnostic::on_unimplemented(
+    message = "`reduce_scatter` of a `{Self}`: there is no pending sum on `{X}`",
+    label = "this value is `{Self}` on `{X}`: scattering a sum of it would add up what is already complete",
+    note = "a complete value is not reduced again: `.over(axis).slice::<DIM>()` cuts a `Replicated` into blocks, `.over(axis).all_to_all::<FROM, TO>()` moves a `Shard` to another dim"
+)]
+pub trait HasTermsToScatter<X> {}
+
+impl<X> HasTermsToScatter<X> for PendingSum {}
+
+/// Guard of `all_gather`: there are blocks.
+#[diagnostic::on_unimplemented(
+    message = "`all_gather` of a `{Self}`: it is not sharded over `{X}`",
+    label = "this value is `{Self}` on `{X}`: there are no blocks to gather",
+    note = "a `Replicated` is whole already; a `PendingSum` becomes `Replicated` by `.all_reduce(axis)`"
+)]
+pub trait HasShardsToGather<X> {}
+
+impl<const DIM: usize, X> HasShardsToGather<X> for Shard<DIM> {}
+
+/// Guard of `all_to_all`: dim `FROM` is sharded.
+#[diagnostic::on_unimplemented(
+    message = "`all_to_all::<{FROM}, _>` of a `{Self}`: it is not sharded on dim {FROM} over `{X}`",
+    label = "this value is `{Self}` on `{X}`",
+    note = "write the dim that is sharded first; `.over(axis).slice::<DIM>()` shards a `Replicated`, `.over(axis).reduce_scatter::<DIM>()` a `PendingSum`"
+)]
+pub trait IsShardOf<const FROM: usize, X> {}
+
+impl<const FROM: usize, X> IsShardOf<FROM, X> for Shard<FROM> {}
+
+/// Guard of `all_to_all`: the dims differ.
+#[diagnostic::on_unimplemented(
+    message = "`all_to_all` from dim {FROM} to the same dim changes nothing",
+    label = "the value is a `{Self}` already",
+    note = "drop this call, or write another dim to shard: `all_to_all::<FROM, TO>`"
+)]
+pub trait AnotherDimThan<const FROM: usize> {}
+
+impl AnotherDimThan<0> for Shard<1> {}
+impl AnotherDimThan<0> for Shard<2> {}
+impl AnotherDimThan<1> for Shard<0> {}
+impl AnotherDimThan<1> for Shard<2> {}
+impl AnotherDimThan<2> for Shard<0> {}
+impl AnotherDimThan<2> for Shard<1> {}
+
+/// Guard of `slice`: the value is whole.
+#[diagnostic::on_unimplemented(
+    message = "`slice` of a `{Self}`: it is not replicated over `{X}`",
+    label = "this value is `{Self}` on `{X}`: a rank does not hold the whole of it to keep a block",
+    note = "`.over(axis).reduce_scatter::<DIM>()` makes blocks of a `PendingSum`, `.over(axis).all_to_all::<FROM, TO>()` other blocks of a `Shard`"
+)]
+pub trait CanBeSliced<X> {}
+
+impl<X> CanBeSliced<X> for Replicated {}
+
+/// Guard of `to_pending`: the value is complete.
+#[diagnostic::on_unimplemented(
+    message = "`to_pending` of a `{Self}`: it is a pending sum on `{X}` already",
+    label = "this value is `{Self}` on `{X}`",
+    note = "drop this call"
+)]
+pub trait NotYetPending<X> {}
+
+impl<X> NotYetPending<X> for Replicated {}
+impl<const DIM: usize, X> NotYetPending<X> for Shard<DIM> {}
+
+/// Guard: `X` is the innermost axis of the dim that `Self` shards; `I` lists the placements on the later axes.
+pub trait InnermostOf<I, X> {}
+
+impl<I, X> InnermostOf<I, X> for Replicated {}
+impl<I, X> InnermostOf<I, X> for PendingSum {}
+impl<const DIM: usize, X> InnermostOf<(), X> for Shard<DIM> {}
+impl<const DIM: usize, P, I, X> InnermostOf<(P, I), X> for Shard<DIM>
+where
+    P: DoesNotSplit<DIM, X>,
+    Shard<DIM>: InnermostOf<I, X>,
+{
+}
+
+/// Guard: this placement of an inner axis leaves dim `DIM` alone.
+#[diagnostic::on_unimplemented(
+    message = "`{X}` is not the innermost mesh axis of dim {DIM}: an inner axis shards the dim, too",
+    label = "an inner axis is `{Self}`: blocks of `{X}` alone would interleave",
+    note = "start with the innermost axis: call `.all_gather(axis)` on it first; it can be sharded again afterwards"
+)]
+pub trait DoesNotSplit<const DIM: usize, X> {}
+
+impl<const DIM: usize, X> DoesNotSplit<DIM, X> for Replicated {}
+impl<const DIM: usize, X> DoesNotSplit<DIM, X> for PendingSum {}
+impl<X> DoesNotSplit<0, X> for Shard<1> {}
+impl<X> DoesNotSplit<0, X> for Shard<2> {}
+impl<X> DoesNotSplit<1, X> for Shard<0> {}
+impl<X> DoesNotSplit<1, X> for Shard<2> {}
+impl<X> DoesNotSplit<2, X> for Shard<0> {}
+impl<X> DoesNotSplit<2, X> for Shard<1> {}
