@@ -120,6 +120,30 @@ pub enum Error {
         /// What is legal.
         problem: String,
     },
+    /// E120
+    #[error("line {line}: found {found}, expected {expected}")]
+    Syntax {
+        /// The line of the program's text, from 1.
+        line: usize,
+        /// What stands there.
+        found: String,
+        /// What should.
+        expected: String,
+    },
+    /// E121
+    #[error("malformed {what}: {problem}")]
+    Malformed {
+        /// Program or plan.
+        what: &'static str,
+        /// Where, what was found and what is legal.
+        problem: String,
+    },
+    /// E122
+    #[error("not a plan file: {problem}")]
+    BadPlanFile {
+        /// What was found and what is legal.
+        problem: String,
+    },
 }
 
 impl Error {
@@ -138,6 +162,9 @@ impl Error {
             Error::Arithmetic { .. } => "E111",
             Error::ReplicasDiffer { .. } => "E112",
             Error::BadModel { .. } => "E113",
+            Error::Syntax { .. } => "E120",
+            Error::Malformed { .. } => "E121",
+            Error::BadPlanFile { .. } => "E122",
         }
     }
 }

@@ -8,6 +8,8 @@
 //! | [`node`], [`program`], [`plan`] | the one IR |
 //! | [`builder`] | [`Graph`] and [`Var`]: making programs |
 //! | [`memory`] | slots, their lives, the peak |
+//! | [`text`] | programs and plans as text, and programs back from it |
+//! | [`plan_file`], [`validate`] | plans as JSON, and what makes them safe to index |
 //! | [`value`] | dense arrays |
 //! | [`eval`] | the meaning of a program: naive loops, the oracle |
 //! | [`blocks`] | cutting a value into the blocks of a layout, and back |
@@ -26,7 +28,10 @@ pub mod mlp;
 pub mod node;
 pub mod optim;
 pub mod plan;
+pub mod plan_file;
 pub mod program;
+pub mod text;
+pub mod validate;
 pub mod value;
 mod vjp;
 
@@ -38,5 +43,6 @@ pub use mlp::{LayerSpec, MlpSpec};
 pub use node::{Node, NodeId, Output, OutputRole, Phase};
 pub use optim::Optimizer;
 pub use plan::{Plan, Reason, SlotId, Totals};
+pub use plan_file::PlanFile;
 pub use program::{Layer, Program};
 pub use value::{Element, Value};

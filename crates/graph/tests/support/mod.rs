@@ -146,10 +146,11 @@ pub fn lay_out(
                 .map(|operand| {
                     let mut read = draft.current[operand];
                     for (place, to) in moves {
-                        if let Some((value, user)) = place.split_once('>') {
-                            if program.named(value) == Some(*operand) && names.contains(&user) {
-                                read = draft.transition(read, to);
-                            }
+                        if let Some((value, user)) = place.split_once('>')
+                            && program.named(value) == Some(*operand)
+                            && names.contains(&user)
+                        {
+                            read = draft.transition(read, to);
                         }
                     }
                     read

@@ -1,0 +1,83 @@
+//! Plan files: a program and a plan for it, as JSON.
+//!
+//! ```json
+//! {"schema": 1, "program": {…}, "plan": {…}}
+//! ```
+//!
+//! [`PlanFile::read`] trusts nothing: what it returns is [valid](Plan::validate), so that the checker and the runtime
+//! may index by ids. Whether the plan is *right* is for [`crate::check`] to say. A planner may add its certificate of
+//! optimality; nothing here depends on it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::plan::Plan;
+use crate::program::Program;
+
+/// The version of the format.
+pub const SCHEMA: u32 = 1;
+
+/// A program with a plan for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFile {
+    /// Version of the format: [`SCHEMA`].
+    pub schema: u32,
+    /// The program.
+    pub program: Program,
+    /// The plan.
+    pub plan: Plan,
+    /// The planner's certificate of optimality, in the planner's own form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<serde_json::Value>,
+}
+
+impl PlanFile {
+    /// A file of the current version.
+    #[must_use]
+    pub fn new(program: Program, plan: Plan) -> Self {
+        Self { schema: SCHEMA, program, plan, certificate: None }
+    }
+
+    /// Reads and validates a file.
+    ///
+    /// # Errors
+    /// Not JSON of this form, another version, or a structural fault of the program or the plan.
+    pub fn read(text: &str) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema: Option<u32>,
+        }
+        let bad = |problem: String| Error::BadPlanFile { problem };
+        let version: Version = serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
+        match version.schema {
+            Some(SCHEMA) => {}
+            Some(other) => {
+                return Err(bad(format!("schema is {other}, but only {SCHEMA} is known")));
+            }
+            None => return Err(bad(format!("the key `schema` is missing; write {SCHEMA}"))),
+        }
+        let file: Self = serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
+        file.validate()?;
+        Ok(file)
+    }
+
+    /// Checks that program, plan and the plan's origins are structurally sound.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn validate(&self) -> Result<(), Error> {
+        self.program.validate()?;
+        self.plan.validate()?;
+        self.plan.validate_origins(&self.program)
+    }
+
+    /// The file as JSON.
+    ///
+    /// # Errors
+    /// None in practice: every part has a JSON form.
+    pub fn to_json(&self) -> Result<String, Error> {
+        serde_json::to_string_pretty(self)
+            .map_err(|e| Error::BadPlanFile { problem: e.to_string() })
+    }
+}
