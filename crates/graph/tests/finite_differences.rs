@@ -1,0 +1,318 @@
+//! Gradients against finite differences, for every op, at first and second order.
+//!
+//! The difference is the four-point one, (8 (f₊ − f₋) − (f₊₊ − f₋₋)) / 12h with h = 10⁻³ in f64. Its truncation is
+//! h⁴/30 · |f⁽⁵⁾| ≈ 3·10⁻¹⁴ · |f⁽⁵⁾|, and the rounding of f adds at most 1.5 · 2⁻⁵³ · |terms of f| / h ≈ 2·10⁻¹³ times the
+//! sum of the magnitudes of some hundred terms. Values are chosen so that fifth derivatives stay below 10⁴ times the
+//! gradient: 10⁻⁹ · (1 + the largest gradient) bounds both, and is far below any wrong sign, factor or transpose.
+
+use std::collections::BTreeMap;
+
+use shardgrad_core::ops::{Comparison, Unary, catalog};
+use shardgrad_core::{DType, Op, TensorType};
+use shardgrad_graph::{Error, Graph, Loss, OutputRole, Value, Var, eval};
+
+type Inputs = BTreeMap<String, Value>;
+
+const STEP: f64 = 1e-3;
+
+fn loss_at(g: &Graph, loss: Var<'_>, inputs: &Inputs) -> f64 {
+    eval::evaluate(&g.finish(), inputs).unwrap()[position(g, loss)].item().unwrap()
+}
+
+/// Where a node of the graph is in the finished program, of which it must be an output.
+fn position(g: &Graph, v: Var<'_>) -> usize {
+    let program = g.finish();
+    let name = format!("value {}", v.id());
+    program.outputs.iter().find(|o| o.name == name).unwrap().node.index()
+}
+
+fn expose(g: &Graph, v: Var<'_>) {
+    // The value may be exposed already.
+    let _ = g.output(&format!("value {}", v.id()), v, OutputRole::Value);
+}
+
+/// Compares `gradient` with the finite difference of `loss` in the leaf `name`.
+fn check(context: &str, g: &Graph, loss: Var<'_>, name: &str, gradient: Var<'_>, inputs: &Inputs) {
+    expose(g, loss);
+    expose(g, gradient);
+    let program = g.finish();
+    let (loss_at_node, gradient_at) = (position(g, loss), position(g, gradient));
+    let f =
+        |inputs: &Inputs| eval::evaluate(&program, inputs).unwrap()[loss_at_node].item().unwrap();
+    let actual = eval::evaluate(&program, inputs).unwrap()[gradient_at].clone();
+    let leaf = &inputs[name];
+    assert_eq!(actual.ty(), leaf.ty(), "{context}: type of the gradient in {name}");
+    let actual = actual.to_f64s();
+    let values = leaf.to_f64s();
+    let largest = actual.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+    for (i, &actual) in actual.iter().enumerate() {
+        let shifted = |by: f64| {
+            let mut inputs = inputs.clone();
+            let moved = Value::from_fn(&leaf.ty(), |j| values[j] + if i == j { by } else { 0.0 });
+            inputs.insert(name.to_owned(), moved);
+            f(&inputs)
+        };
+        let expected = (8.0 * (shifted(STEP) - shifted(-STEP))
+            - (shifted(2.0 * STEP) - shifted(-2.0 * STEP)))
+            / (12.0 * STEP);
+        assert!(
+            (actual - expected).abs() <= 1e-9 * (1.0 + largest),
+            "{context}: d/d{name}[{i}] is {actual} but differences give {expected}",
+        );
+    }
+}
+
+/// Values of mixed sign between −1.9 and 1.9, none within 0.05 of 0, no two equal, so that no kink or tie is within the
+/// step. Where the op has a pole or a branch point at 0, magnitudes are between 1 and 3; log and sqrt get no negatives.
+fn values(op: &Op, position: usize, ty: &TensorType) -> Value {
+    let n = ty.elements();
+    let positive = matches!(op, Op::Unary(Unary::Log | Unary::Sqrt));
+    let pole = positive
+        || matches!(op, Op::Unary(Unary::Reciprocal))
+        || (matches!(op, Op::Div) && position == 1);
+    Value::from_fn(ty, |i| {
+        // A permutation of 0..n, as 7 and the extents used here have no common factor.
+        let place = ((i * 7 + 3 + position) % n) as f64;
+        let magnitude = 0.1 + 1.7 * (place + 0.3 + 0.2 * position as f64) / n as f64;
+        let magnitude = if pole { magnitude + 1.0 } else { magnitude };
+        if positive || (i + position) % 3 != 1 { magnitude } else { -magnitude }
+    })
+}
+
+/// A leaf of fixed weights of mixed sign, none of them 1.
+fn weights<'g>(g: &'g Graph, name: &str, like: Var<'_>, inputs: &mut Inputs) -> Var<'g> {
+    let ty = like.ty();
+    let value = Value::from_fn(&ty, |i| (0.9 * i as f64 + 0.4).sin() * 1.3 + 0.2);
+    inputs.insert(name.to_owned(), value);
+    g.input(name, ty.shape.iter().copied()).unwrap()
+}
+
+struct Instance {
+    op: Op,
+    operands: Vec<TensorType>,
+}
+
+/// The rows of the table with float operands, and more einsums.
+fn instances() -> Vec<Instance> {
+    let mut all: Vec<Instance> = catalog::rows()
+        .into_iter()
+        .filter(|row| !row.operands.is_empty())
+        .filter(|row| row.operands.iter().all(|ty| ty.dtype.is_float()))
+        .map(|row| Instance { op: row.op, operands: row.operands })
+        .collect();
+    let extent = |label: char| label as usize - 'a' as usize + 2;
+    for spec in [
+        "bc,cd->db",
+        "abc,cd->bd",
+        "ab,cd->ac",
+        "ab->",
+        "ab->a",
+        "abc->ca",
+        "ab,ab->",
+        "ab,ab->ab",
+        "ab,b->a",
+        ",ab->ba",
+        "ab,->b",
+        "ab,bcd->cda",
+        "a,b->",
+        "abc,abd->acd",
+    ] {
+        let (operands, _) = spec.split_once("->").unwrap();
+        let operands = operands
+            .split(',')
+            .map(|l| TensorType::new(l.chars().map(extent), DType::F64))
+            .collect();
+        all.push(Instance { op: Op::Einsum(spec.parse().unwrap()), operands });
+    }
+    all
+}
+
+/// Checks sum(op), sum(c · op) and sum(c · op²) at first order, and the last at second.
+fn check_op(instance: &Instance) {
+    for power in [0, 1, 2] {
+        let g = Graph::new("op", DType::F64);
+        let mut inputs = Inputs::new();
+        let leaves: Vec<Var<'_>> = (0..instance.operands.len())
+            .map(|i| {
+                let ty = &instance.operands[i];
+                inputs.insert(format!("x{i}"), values(&instance.op, i, ty));
+                g.input(&format!("x{i}"), ty.shape.iter().copied()).unwrap()
+            })
+            .collect();
+        let result = g.apply(instance.op.clone(), &leaves).unwrap();
+        let weighted = match power {
+            0 => result,
+            1 => result.mul(weights(&g, "c", result, &mut inputs)).unwrap(),
+            _ => {
+                let c = weights(&g, "c", result, &mut inputs);
+                result.square().unwrap().mul(c).unwrap()
+            }
+        };
+        let loss = weighted.sum_all().unwrap();
+        let context = format!("{} of power {power}", instance.op);
+        let gradients = g.grad(loss, &leaves).unwrap();
+        for (i, &gradient) in gradients.iter().enumerate() {
+            check(&context, &g, loss, &format!("x{i}"), gradient, &inputs);
+            if power < 2 {
+                continue;
+            }
+            let d = weights(&g, &format!("d{i}"), gradient, &mut inputs);
+            let second_loss = gradient.mul(d).unwrap().sum_all().unwrap();
+            for (j, second) in g.grad(second_loss, &leaves).unwrap().into_iter().enumerate() {
+                let context = format!("{context}, gradient {i} differentiated");
+                check(&context, &g, second_loss, &format!("x{j}"), second, &inputs);
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_every_op_at_both_orders() {
+    let mut checked = 0;
+    for instance in instances() {
+        // Its gradient is not its derivative.
+        if !matches!(instance.op, Op::StopGradient) {
+            check_op(&instance);
+            checked += 1;
+        }
+    }
+    assert!(checked >= 60, "{checked}");
+}
+
+#[test]
+fn gradients_of_both_operands_of_one_value() {
+    // x · x, x / x² and x·xᵀ: contributions of all uses are added.
+    let g = Graph::new("shared", DType::F64);
+    let x = g.input("x", [3, 4]).unwrap();
+    let mut inputs = Inputs::from([("x".to_owned(), values(&Op::Div, 1, &x.ty()))]);
+    let y = x.mul(x).unwrap().add(x.div(x.square().unwrap()).unwrap()).unwrap();
+    let z = x.einsum("ac,bc->ab", x).unwrap();
+    let c = weights(&g, "c", z, &mut inputs);
+    let loss = y.sum_all().unwrap().add(z.mul(c).unwrap().sum_all().unwrap()).unwrap();
+    let gradient = g.grad(loss, &[x]).unwrap()[0];
+    check("shared operand", &g, loss, "x", gradient, &inputs);
+}
+
+/// The value at a node of an unfinished graph.
+fn value_of(g: &Graph, v: Var<'_>, inputs: &Inputs) -> Vec<f64> {
+    expose(g, v);
+    eval::evaluate(&g.finish(), inputs).unwrap()[position(g, v)].to_f64s()
+}
+
+#[test]
+fn log_softmax_cross_entropy_at_both_orders() {
+    let g = Graph::new("ce", DType::F64);
+    let logits = g.input("x", [4, 5]).unwrap();
+    let labels = g.labels("y", [4]).unwrap();
+    let mut inputs = Inputs::from([
+        ("x".to_owned(), values(&Op::Add, 0, &logits.ty())),
+        ("y".to_owned(), Value::from_fn(&labels.ty(), |i| ((3 * i + 1) % 5) as f64)),
+    ]);
+    let loss = Loss::CrossEntropy.of(logits, Some(labels)).unwrap();
+    let gradient = g.grad(loss, &[logits]).unwrap()[0];
+    check("cross entropy", &g, loss, "x", gradient, &inputs);
+    let d = weights(&g, "d", gradient, &mut inputs);
+    let second_loss = gradient.mul(d).unwrap().sum_all().unwrap();
+    let second = g.grad(second_loss, &[logits]).unwrap()[0];
+    check("cross entropy, second order", &g, second_loss, "x", second, &inputs);
+}
+
+#[test]
+fn third_derivatives_of_smooth_functions() {
+    for unary in [Unary::Tanh, Unary::Gelu, Unary::Sigmoid, Unary::Exp, Unary::Reciprocal] {
+        let g = Graph::new("third", DType::F64);
+        let x = g.input("x", [7]).unwrap();
+        let inputs = Inputs::from([("x".to_owned(), values(&Op::Unary(unary), 0, &x.ty()))]);
+        let mut loss = g.apply(Op::Unary(unary), &[x]).unwrap().sum_all().unwrap();
+        for _ in 0..2 {
+            loss = g.grad(loss, &[x]).unwrap()[0].sum_all().unwrap();
+        }
+        let third = g.grad(loss, &[x]).unwrap()[0];
+        check(unary.name(), &g, loss, "x", third, &inputs);
+    }
+}
+
+#[test]
+fn slopes_at_the_kinks_are_zero() {
+    for unary in [Unary::Relu, Unary::Abs] {
+        let g = Graph::new("kink", DType::F64);
+        let x = g.input("x", [4]).unwrap();
+        let xs = [0.0, -0.0, -1.0, 2.0];
+        let inputs = Inputs::from([("x".to_owned(), Value::from_fn(&x.ty(), |i| xs[i]))]);
+        let loss = g.apply(Op::Unary(unary), &[x]).unwrap().sum_all().unwrap();
+        let gradient = g.grad(loss, &[x]).unwrap()[0];
+        let left = if unary == Unary::Relu { 0.0 } else { -1.0 };
+        assert_eq!(value_of(&g, gradient, &inputs), [0.0, 0.0, left, 1.0], "{unary:?}");
+    }
+}
+
+#[test]
+fn global_ties_share_the_gradient_of_a_maximum() {
+    let g = Graph::new("ties", DType::F64);
+    let x = g.input("x", [2, 4]).unwrap();
+    let xs = [7.0, 1.0, 7.0, 7.0, -2.0, -1.0, -3.0, -1.0];
+    let inputs = Inputs::from([("x".to_owned(), Value::from_fn(&x.ty(), |i| xs[i]))]);
+    let rows = x.max(&[1]).unwrap();
+    let weighted = rows.mul(rows).unwrap().sum_all().unwrap();
+    let gradient = g.grad(weighted, &[x]).unwrap()[0];
+    // d/d max is 14 and −2; 14 is shared by three, −2 by two.
+    let third = 14.0 / 3.0;
+    assert_eq!(value_of(&g, gradient, &inputs), [third, 0.0, third, third, 0.0, -1.0, 0.0, -1.0]);
+    let whole = g.grad(x.max(&[0, 1]).unwrap(), &[x]).unwrap()[0];
+    let third = 1.0 / 3.0;
+    assert_eq!(value_of(&g, whole, &inputs), [third, 0.0, third, third, 0.0, 0.0, 0.0, 0.0]);
+}
+
+#[test]
+fn no_gradient_passes_masks_labels_and_stopped_values() {
+    let g = Graph::new("none", DType::F64);
+    let x = g.input("x", [3]).unwrap();
+    let labels = g.labels("y", [3]).unwrap();
+    let mask = x.compare_const(Comparison::Gt, 0.0).unwrap();
+    let stopped = x.square().unwrap().stop_gradient().unwrap();
+    let hot = labels.one_hot(2).unwrap().sum(&[1]).unwrap();
+    let only = mask.add(stopped).unwrap().add(hot).unwrap().sum_all().unwrap();
+    let before = g.len();
+    let zeros = g.grad(only, &[x]).unwrap()[0];
+    // One fill, nothing else.
+    assert_eq!(g.len(), before + 1);
+    assert_eq!(g.node(zeros.id()).op.to_string(), "fill(0.0)");
+    // x · stop(x²): the stopped factor is a constant.
+    let inputs = Inputs::from([
+        ("x".to_owned(), Value::from_fn(&x.ty(), |i| i as f64 - 1.0)),
+        ("y".to_owned(), Value::from_fn(&labels.ty(), |_| 1.0)),
+    ]);
+    let mixed = g.grad(x.mul(stopped).unwrap().sum_all().unwrap(), &[x]).unwrap()[0];
+    assert_eq!(value_of(&g, mixed, &inputs), [1.0, 0.0, 1.0]);
+}
+
+#[test]
+fn gradients_that_do_not_exist_are_refused() {
+    let g = Graph::new("refused", DType::F64);
+    let other = Graph::new("other", DType::F64);
+    let x = g.input("x", [3]).unwrap();
+    let labels = g.labels("y", [3]).unwrap();
+    let scalar = x.sum_all().unwrap();
+    let foreign = other.input("x", [3]).unwrap();
+    for (error, code) in [
+        (g.grad(x, &[x]), "E103"),
+        (g.grad(labels.sum_all().unwrap(), &[x]), "E103"),
+        (g.grad(scalar, &[labels]), "E103"),
+        (g.grad(scalar, &[foreign]), "E102"),
+    ] {
+        let error: Error = error.unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.to_string().contains("finite_differences.rs"), "{error}");
+    }
+    // The loss itself, and a value that comes after the loss.
+    let later = x.square().unwrap();
+    let inputs = Inputs::from([
+        ("x".to_owned(), Value::from_fn(&x.ty(), |i| i as f64)),
+        ("y".to_owned(), Value::from_fn(&labels.ty(), |_| 0.0)),
+    ]);
+    let gradients = g.grad(scalar, &[scalar, later, x]).unwrap();
+    assert_eq!(value_of(&g, gradients[0], &inputs), [1.0]);
+    assert_eq!(value_of(&g, gradients[1], &inputs), [0.0; 3]);
+    assert_eq!(value_of(&g, gradients[2], &inputs), [1.0; 3]);
+    assert_eq!(loss_at(&g, gradients[0], &inputs), 1.0);
+}
