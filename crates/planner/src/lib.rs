@@ -1,1 +1,41 @@
-//! planner
+//! # shardgrad-planner
+//!
+//! The exact collective planner: from a program, a mesh and a layout request to the plan of least communication.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`request`], [`presets`] | what users ask for |
+//! | [`demands`] | what that means for each value and layer |
+//! | [`layouts`] | the numbered layouts of a tensor |
+//! | [`space`] | the ways to compute one op |
+//! | [`steiner`] | the ways to carry one value to all its readers |
+//! | [`values`], [`problem`] | the program as a network of cost functions |
+//! | [`search`] | exact minimisation |
+//! | [`build`], [`explain`] | from the minimum to a plan with reasons |
+//! | [`planner`] | the entry, [`plan`] |
+//!
+//! The search minimises, over one choice of rule per op and axis, the sum of what ops cost and what carrying each value
+//! to its readers costs; both are exact, so the plan is optimal in the plan space.
+
+pub mod build;
+pub mod cost;
+pub mod demands;
+pub mod error;
+pub mod explain;
+pub mod layouts;
+pub mod options;
+pub mod planner;
+pub mod presets;
+pub mod problem;
+pub mod request;
+pub mod search;
+pub mod space;
+pub mod steiner;
+pub mod values;
+
+pub use cost::Cost;
+pub use error::Error;
+pub use options::{Objective, Options, Redundant};
+pub use planner::{Planned, cost_of, plan};
+pub use presets::{Preset, Split};
+pub use request::{Free, LayoutRequest, Presets};

@@ -1,0 +1,117 @@
+//! What a plan costs, and costs packed into one integer for the search.
+//!
+//! Costs compare field by field (lexicographically) and add field by field. The search wants one number: [`Scale`] gives
+//! each field as many bits of a `u128` as the largest possible sum over the program needs, the most important field
+//! uppermost, so that packed costs compare and add like the fields. Where a program is so large that the bits do not
+//! suffice, the last fields are counted in units of a power of two (rounded up); bytes and collectives never are.
+
+use serde::{Deserialize, Serialize};
+
+/// What a plan costs, most important first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Cost {
+    /// Bytes sent per device: the sum over collectives of the largest count over ranks, scalars included.
+    pub bytes: u64,
+    /// Collectives, scalars included.
+    pub collectives: u64,
+    /// Flops of the largest rank. The flops that all plans share are in it, so least flops is least redundance.
+    pub flops: u64,
+    /// Bytes of every value of the plan on the largest rank, transitions included: what copies cost.
+    pub copies: u64,
+}
+
+/// The fields of a cost, most important first.
+pub type Fields = [u64; 4];
+
+/// A cost in one integer.
+pub type Packed = u128;
+
+/// No plan. The sum of several such costs does not overflow.
+pub const INFINITE: Packed = 1 << 122;
+
+const BITS: u32 = 120;
+
+/// Where each field lies in a packed cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    shift: [u32; 4],
+    dropped: [u32; 4],
+}
+
+impl Scale {
+    /// The scale for sums that never exceed these bounds.
+    #[must_use]
+    pub fn for_bounds(bounds: [u128; 4]) -> Self {
+        let mut bits = bounds.map(|b| 128 - b.leading_zeros());
+        let mut dropped = [0; 4];
+        for field in [3, 2, 1, 0] {
+            let excess = bits.iter().sum::<u32>().saturating_sub(BITS);
+            let drop = excess.min(bits[field].saturating_sub(8));
+            dropped[field] = drop;
+            // Rounding up each addend may carry the sum a little further.
+            bits[field] -= drop;
+        }
+        let mut shift = [0; 4];
+        for field in (0..3).rev() {
+            shift[field] = shift[field + 1] + bits[field + 1];
+        }
+        Self { shift, dropped }
+    }
+
+    /// Whether every field is exact.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.dropped == [0; 4]
+    }
+
+    /// A cost in one integer.
+    #[must_use]
+    pub fn pack(&self, fields: Fields) -> Packed {
+        fields.iter().enumerate().fold(0, |sum, (i, &field)| {
+            sum + (u128::from(field).div_ceil(1 << self.dropped[i]) << self.shift[i])
+        })
+    }
+
+    /// The uppermost field of a packed cost.
+    #[must_use]
+    pub fn leading(&self, packed: Packed) -> u64 {
+        u64::try_from((packed >> self.shift[0]) << self.dropped[0]).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_costs_compare_and_add_like_fields() {
+        let scale = Scale::for_bounds([1 << 30, 1000, 1 << 40, 1 << 33]);
+        assert!(scale.is_exact());
+        let costs: [Fields; 6] = [
+            [0, 0, 0, 0],
+            [0, 0, 0, 1 << 32],
+            [0, 0, 1, 0],
+            [0, 3, 1 << 39, 5],
+            [7, 0, 0, 0],
+            [7, 2, 9, 1],
+        ];
+        for a in costs {
+            for b in costs {
+                assert_eq!(a.cmp(&b), scale.pack(a).cmp(&scale.pack(b)), "{a:?} {b:?}");
+                let sum = [a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]];
+                assert_eq!(scale.pack(a) + scale.pack(b), scale.pack(sum));
+                assert_eq!(scale.leading(scale.pack(sum)), sum[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_from_the_last_fields() {
+        let scale = Scale::for_bounds([1 << 50, 1 << 20, 1 << 60, 1 << 50]);
+        assert!(!scale.is_exact());
+        assert!(scale.pack([1, 0, 0, 0]) > scale.pack([0, 1 << 19, 1 << 59, 1 << 49]));
+        assert!(scale.pack([0, 1, 0, 0]) > scale.pack([0, 0, 1 << 59, 1 << 49]));
+    }
+}

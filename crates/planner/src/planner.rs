@@ -1,0 +1,93 @@
+//! The planner's one entry: [`plan`].
+
+use shardgrad_core::{Layout, Mesh, TensorType, cost};
+use shardgrad_graph::{Plan, Program};
+
+use crate::build;
+use crate::cost::Cost;
+use crate::demands::Demands;
+use crate::error::Error;
+use crate::options::Options;
+use crate::problem;
+use crate::request::LayoutRequest;
+use crate::search::{Failure, eliminate};
+use crate::space::result_bytes;
+
+/// A plan, what it costs, and how good it is proven to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// Its cost.
+    pub cost: Cost,
+    /// Whether no plan of the plan space costs less.
+    pub optimal: bool,
+    /// Bytes per device, scalars not counted, that no plan of the plan space goes below.
+    pub lower_bound_bytes: u64,
+}
+
+/// Plans a program on a mesh.
+///
+/// ```
+/// use shardgrad_core::{DType, Mesh};
+/// use shardgrad_graph::{Graph, OutputRole};
+/// use shardgrad_planner::{LayoutRequest, Options, plan};
+/// let g = Graph::new("product", DType::F32);
+/// let x = g.input("x", [4, 6])?;
+/// let w = g.param("w", [6, 8])?;
+/// g.output("y", x.matmul(w)?, OutputRole::Value)?;
+/// let mesh = Mesh::new([("tp", 2)])?;
+/// let request = LayoutRequest::default()
+///     .pin("x", "tp: S(1)".parse()?)
+///     .pin("w", "tp: S(0)".parse()?);
+/// let planned = plan(&g.finish(), &mesh, &request, &Options::default())?;
+/// // The product is a sum of terms, which one reduce_scatter turns into blocks.
+/// assert_eq!(planned.plan.totals().by_kind["reduce_scatter"], 1);
+/// assert_eq!(planned.cost.bytes, 4 * 8 * 4 / 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// A request that does not fit the program or the mesh; demands that contradict each other; a search too wide.
+pub fn plan(
+    program: &Program,
+    mesh: &Mesh,
+    request: &LayoutRequest,
+    options: &Options,
+) -> Result<Planned, Error> {
+    let demands = Demands::resolve(program, mesh, request)?;
+    let mut problem = problem::Builder::new(program, mesh, &demands, options).build()?;
+    let solution = eliminate(&mut problem.network).map_err(|failure| match failure {
+        Failure::Infeasible => Error::Infeasible {
+            value: program.name.clone(),
+            hint: "its pins contradict each other".to_owned(),
+        },
+        Failure::TooWide(_, entries) => Error::TooWide { entries },
+    })?;
+    let plan = build::build(program, mesh, &demands, &problem, &solution.assignment)?;
+    let cost = cost_of(&plan);
+    let lower_bound_bytes = plan.totals().bytes_per_device;
+    Ok(Planned { plan, cost, optimal: true, lower_bound_bytes })
+}
+
+/// What a plan costs, counted from its nodes.
+#[must_use]
+pub fn cost_of(plan: &Plan) -> Cost {
+    let mesh = &plan.mesh;
+    let mut total = Cost::default();
+    for collective in plan.collectives() {
+        total.bytes += collective.bytes_sent(mesh);
+        total.collectives += 1;
+    }
+    for id in plan.ids() {
+        let node = plan.node(id);
+        let types: Vec<TensorType> = plan.operand_types(id);
+        let layouts: Vec<&Layout> = node.operands.iter().map(|&o| plan.layout(o)).collect();
+        total.flops += cost::flops(&node.op, mesh, &types, &node.ty, &layouts, plan.layout(id));
+        total.copies += match node.op {
+            shardgrad_core::Op::Transition(t) if t.axes.is_empty() => 0,
+            _ => result_bytes(&node.op, mesh, &node.ty, plan.layout(id)),
+        };
+    }
+    total
+}

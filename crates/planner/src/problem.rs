@@ -1,0 +1,569 @@
+//! From a program with demands to a network of cost functions.
+//!
+//! Variables: one per node, whose values are its choices ([`crate::space`]); one per value whose pin leaves an axis open;
+//! one per output whose layout is free; and, for values with very many consumers, one whose values are sets of layouts.
+//! Factors: what computing a node in a choice costs, and, per value, the cheapest arborescence from the layout it is
+//! made in (or pinned to) over the layouts its consumers read ([`crate::steiner`]).
+//!
+//! Everything that depends on types and attributes alone is made once and shared: choices, transition graphs, tables.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use shardgrad_core::{Layout, Mesh, Op, TensorType};
+use shardgrad_graph::{NodeId, Program};
+use smallvec::SmallVec;
+
+use crate::cost::{INFINITE, Packed, Scale};
+use crate::demands::{Demands, Partial};
+use crate::error::Error;
+use crate::layouts::{LayoutId, LayoutTable};
+use crate::options::{Options, Redundant};
+use crate::presets::Split;
+use crate::search::network::{Network, TableId, VarId};
+use crate::space::{Allowed, Choice, OpSpace};
+use crate::steiner::{LayoutSet, TransitionGraph, layout_set, volume_fields};
+use crate::values::{OutputDemand, Values};
+
+/// Number of an interned projection: the layout that each value of a variable stands for.
+type ProjectionId = u32;
+
+/// Largest table that is made directly over all consumers of a value.
+const DIRECT_LIMIT: usize = 1 << 16;
+/// Most sets of layouts that one value's consumers may ask for.
+const SET_LIMIT: usize = 1 << 12;
+
+/// The choices of a node, and what they project to.
+#[derive(Debug)]
+pub struct NodeSpace {
+    /// The choices.
+    pub choices: Vec<Choice>,
+    operands: SmallVec<[ProjectionId; 2]>,
+    result: ProjectionId,
+    costs: TableId,
+}
+
+/// A variable that stands for a layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reading {
+    var: VarId,
+    projection: ProjectionId,
+}
+
+/// How a value gets to its readers.
+#[derive(Debug)]
+pub struct ValuePlan {
+    made: Reading,
+    pinned: Option<Reading>,
+    /// One reading per user, in the order of [`Values::users`].
+    users: Vec<Reading>,
+    /// One reading per output, in the order of [`Values::outputs`].
+    outputs: Vec<Reading>,
+}
+
+/// A network, and what its variables mean.
+#[derive(Debug)]
+pub struct Problem {
+    /// The network.
+    pub network: Network,
+    /// The scale of its costs.
+    pub scale: Scale,
+    /// Choices of each node; variable i is node i.
+    pub spaces: Vec<Rc<NodeSpace>>,
+    /// Transition graph of each value.
+    pub graphs: Vec<Rc<TransitionGraph>>,
+    /// Facts about values.
+    pub values: Values,
+    plans: Vec<ValuePlan>,
+    projections: Vec<Rc<[LayoutId]>>,
+}
+
+/// Layouts of a solved value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SolvedValue {
+    /// Where it is made.
+    pub made: LayoutId,
+    /// Where it is pinned, if it is pinned and no leaf.
+    pub pinned: Option<LayoutId>,
+    /// What each user reads.
+    pub users: Vec<LayoutId>,
+    /// What each output wants.
+    pub outputs: Vec<LayoutId>,
+}
+
+impl Problem {
+    /// Layouts of a value under an assignment.
+    #[must_use]
+    pub fn solved(&self, id: NodeId, assignment: &[u32]) -> SolvedValue {
+        let plan = &self.plans[id.index()];
+        let read = |r: &Reading| {
+            self.projections[r.projection as usize][assignment[r.var as usize] as usize]
+        };
+        SolvedValue {
+            made: read(&plan.made),
+            pinned: plan.pinned.as_ref().map(read),
+            users: plan.users.iter().map(read).collect(),
+            outputs: plan.outputs.iter().map(read).collect(),
+        }
+    }
+
+    /// The choice of a node under an assignment.
+    #[must_use]
+    pub fn choice(&self, id: NodeId, assignment: &[u32]) -> &Choice {
+        &self.spaces[id.index()].choices[assignment[id.index()] as usize]
+    }
+}
+
+/// What the choices of a node depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SpaceKey {
+    op: Option<Op>,
+    operands: SmallVec<[(TensorType, bool, bool); 2]>,
+    result: (TensorType, bool),
+    allowed: SmallVec<[Allowed; 4]>,
+}
+
+/// Makes a [`Problem`].
+pub struct Builder<'a> {
+    program: &'a Program,
+    mesh: &'a Mesh,
+    demands: &'a Demands,
+    options: &'a Options,
+    values: Values,
+    scale: Scale,
+    network: Network,
+    tables: HashMap<(usize, bool), Rc<LayoutTable>>,
+    graphs: HashMap<(TensorType, bool), (u32, Rc<TransitionGraph>)>,
+    spaces: HashMap<SpaceKey, Rc<NodeSpace>>,
+    projections: Vec<Rc<[LayoutId]>>,
+    projection_ids: HashMap<Rc<[LayoutId]>, ProjectionId>,
+    /// Tables of values by graph and by what each variable of the scope projects to.
+    covers: HashMap<SmallVec<[u32; 16]>, TableId>,
+}
+
+impl<'a> Builder<'a> {
+    /// A builder for a program on a mesh.
+    #[must_use]
+    pub fn new(
+        program: &'a Program,
+        mesh: &'a Mesh,
+        demands: &'a Demands,
+        options: &'a Options,
+    ) -> Self {
+        let values = Values::of(program);
+        let scale = Scale::for_bounds(bounds(program, mesh, &values));
+        Self {
+            program,
+            mesh,
+            demands,
+            options,
+            values,
+            scale,
+            network: Network::default(),
+            tables: HashMap::new(),
+            graphs: HashMap::new(),
+            spaces: HashMap::new(),
+            projections: Vec::new(),
+            projection_ids: HashMap::new(),
+            covers: HashMap::new(),
+        }
+    }
+
+    /// The network.
+    ///
+    /// # Errors
+    /// A node that no demand-abiding choice can compute.
+    pub fn build(mut self) -> Result<Problem, Error> {
+        let mut spaces = Vec::with_capacity(self.program.nodes.len());
+        for id in self.program.ids() {
+            let space = self.space(id);
+            if space.choices.is_empty() {
+                return Err(self.infeasible(id));
+            }
+            let var = self.network.variable(space.choices.len());
+            self.network.factor([var], space.costs);
+            spaces.push(space);
+        }
+        let mut graphs = Vec::with_capacity(spaces.len());
+        let mut plans = Vec::with_capacity(spaces.len());
+        for id in self.program.ids() {
+            let (number, graph) = self.graph(id);
+            plans.push(self.value(id, number, &graph, &spaces)?);
+            graphs.push(graph);
+        }
+        Ok(Problem {
+            network: self.network,
+            scale: self.scale,
+            spaces,
+            graphs,
+            values: self.values,
+            plans,
+            projections: self.projections,
+        })
+    }
+
+    fn infeasible(&self, id: NodeId) -> Error {
+        let name = self.program.name_of(id).map_or_else(|| id.to_string(), str::to_owned);
+        let op = &self.program.node(id).op;
+        Error::Infeasible {
+            value: name,
+            hint: format!("the split or pin asked of its `{op}` names a dim that it cannot split"),
+        }
+    }
+
+    fn table(&mut self, rank: usize, with_max: bool) -> Rc<LayoutTable> {
+        let mesh = self.mesh;
+        self.tables
+            .entry((rank, with_max))
+            .or_insert_with(|| Rc::new(LayoutTable::new(mesh, rank, with_max)))
+            .clone()
+    }
+
+    fn graph(&mut self, id: NodeId) -> (u32, Rc<TransitionGraph>) {
+        let ty = &self.program.node(id).ty;
+        let with_max = self.values.with_max[id.index()];
+        let table = self.table(ty.rank(), with_max);
+        let number = u32::try_from(self.graphs.len()).unwrap_or(u32::MAX);
+        let (mesh, scale) = (self.mesh, self.scale);
+        let entry = self.graphs.entry((ty.clone(), with_max)).or_insert_with(|| {
+            let graph =
+                TransitionGraph::new(mesh, table.clone(), &scale, |transition, from, to| {
+                    volume_fields(mesh, ty, &table, transition, from, to)
+                });
+            (number, Rc::new(graph))
+        });
+        (entry.0, entry.1.clone())
+    }
+
+    fn projection(&mut self, layouts: impl Iterator<Item = LayoutId>) -> ProjectionId {
+        let layouts: Rc<[LayoutId]> = layouts.collect();
+        let next = ProjectionId::try_from(self.projections.len()).unwrap_or(ProjectionId::MAX);
+        let id = *self.projection_ids.entry(layouts.clone()).or_insert(next);
+        if id == next {
+            self.projections.push(layouts);
+        }
+        id
+    }
+
+    /// What each axis may do to a node.
+    fn allowed(&self, id: NodeId) -> SmallVec<[Allowed; 4]> {
+        let node = self.program.node(id);
+        let axes = 0..self.mesh.rank();
+        if matches!(node.op, Op::Leaf(_)) {
+            let demand = self.demands.values.get(&id);
+            return axes
+                .map(|a| demand.and_then(|d| d.on(a)).map_or(Allowed::Any, Allowed::Result))
+                .collect();
+        }
+        let signature = node.op.signature(&self.program.operand_types(id), &node.ty);
+        if !signature.is_contraction() {
+            return axes.map(|_| Allowed::Any).collect();
+        }
+        let may_repeat = self.options.redundant == Redundant::Allow;
+        let free =
+            |shares: bool| if shares && !may_repeat { Allowed::Shares } else { Allowed::Any };
+        let layer = node.layer.and_then(|l| {
+            Some((self.demands.splits.get(l as usize)?, self.program.layers.get(l as usize)?))
+        });
+        axes.map(|axis| match layer {
+            None => free(self.demands.sharing[axis]),
+            Some((splits, layer)) => match splits[axis] {
+                None => free(true),
+                Some(Split::None) => Allowed::Repeats,
+                Some(Split::In) => Allowed::Splits(layer.in_label),
+                Some(Split::Out) => Allowed::Splits(layer.out_label),
+                Some(Split::Batch) => {
+                    layer.batch.first().map_or(Allowed::Repeats, |&label| Allowed::Splits(label))
+                }
+            },
+        })
+        .collect()
+    }
+
+    fn space(&mut self, id: NodeId) -> Rc<NodeSpace> {
+        let node = self.program.node(id);
+        let types = self.program.operand_types(id);
+        let uniform = self.values.uniform[id.index()];
+        let allowed = if uniform {
+            SmallVec::from_elem(Allowed::Repeats, self.mesh.rank())
+        } else {
+            self.allowed(id)
+        };
+        let facts = |o: &NodeId| (self.values.with_max[o.index()], self.values.uniform[o.index()]);
+        let key = SpaceKey {
+            // Leaves differ by name, but not in their choices.
+            op: (!matches!(node.op, Op::Leaf(_))).then(|| node.op.clone()),
+            operands: node
+                .operands
+                .iter()
+                .zip(&types)
+                .map(|(o, ty)| (ty.clone(), facts(o).0, facts(o).1))
+                .collect(),
+            result: (node.ty.clone(), self.values.with_max[id.index()]),
+            allowed,
+        };
+        if let Some(space) = self.spaces.get(&key) {
+            return space.clone();
+        }
+        let operand_tables: Vec<Rc<LayoutTable>> =
+            key.operands.iter().map(|(ty, with_max, _)| self.table(ty.rank(), *with_max)).collect();
+        let result_table = self.table(node.ty.rank(), key.result.1);
+        let choices = OpSpace {
+            mesh: self.mesh,
+            op: &node.op,
+            operands: &types,
+            result: &node.ty,
+            operand_tables: &operand_tables.iter().map(Rc::as_ref).collect::<Vec<_>>(),
+            result_table: &result_table,
+            replicated_operands: &key.operands.iter().map(|o| o.2).collect::<Vec<_>>(),
+            allowed: &key.allowed,
+        }
+        .choices();
+        let costs = choices.iter().map(|c| self.scale.pack(c.fields)).collect();
+        let space = Rc::new(NodeSpace {
+            operands: (0..types.len())
+                .map(|i| self.projection(choices.iter().map(|c| c.operands[i])))
+                .collect(),
+            result: self.projection(choices.iter().map(|c| c.result)),
+            costs: self.network.tables.intern(costs),
+            choices,
+        });
+        self.spaces.insert(key, space.clone());
+        space
+    }
+
+    /// A new variable over these layouts.
+    fn layout_variable(&mut self, layouts: Vec<LayoutId>) -> Reading {
+        let var = self.network.variable(layouts.len());
+        Reading { var, projection: self.projection(layouts.into_iter()) }
+    }
+
+    /// The layouts of a table that have these placements.
+    fn admitted(&self, table: &LayoutTable, partial: &Partial, pending: bool) -> Vec<LayoutId> {
+        let fits = |layout: &&Layout| {
+            partial.admits(layout, self.mesh)
+                && (pending
+                    || (0..self.mesh.rank())
+                        .all(|a| partial.on(a).is_some() || !layout.on(a).is_pending()))
+        };
+        table.all().iter().filter(fits).filter_map(|l| table.id(l)).collect()
+    }
+
+    fn value(
+        &mut self,
+        id: NodeId,
+        number: u32,
+        graph: &TransitionGraph,
+        spaces: &[Rc<NodeSpace>],
+    ) -> Result<ValuePlan, Error> {
+        let reading = |node: NodeId, projection| Reading { var: node.0, projection };
+        let made = reading(id, spaces[id.index()].result);
+        let leaf = self.program.node(id).leaf_role().is_some();
+        let partial = self.demands.values.get(&id).filter(|_| !leaf).cloned();
+        let pinned = partial.map(|partial| {
+            let layouts = self.admitted(graph.layouts(), &partial, true);
+            self.layout_variable(layouts)
+        });
+        let users: Vec<Reading> = self.values.users[id.index()]
+            .iter()
+            .map(|&(user, position)| reading(user, spaces[user.index()].operands[position]))
+            .collect();
+        let mut outputs = Vec::new();
+        for index in self.values.outputs[id.index()].clone() {
+            let demand = OutputDemand::of(self.program, self.mesh, self.demands, index);
+            outputs.push(match demand {
+                OutputDemand::Exactly(layout) => {
+                    let layouts = self.admitted(graph.layouts(), &Partial::exactly(&layout), true);
+                    self.layout_variable(layouts)
+                }
+                OutputDemand::Free(partial) => {
+                    let layouts = self.admitted(graph.layouts(), &partial, false);
+                    self.layout_variable(layouts)
+                }
+                OutputDemand::Follows(of, partial) => {
+                    let space = spaces[of.index()].clone();
+                    let table = self.table(self.program.node(of).ty.rank(), false);
+                    let overlaid = space.choices.iter().map(|c| {
+                        // Demands were validated against the value's type, so the layout is in the table.
+                        graph.layouts().id(&partial.over(table.layout(c.result))).unwrap_or(0)
+                    });
+                    let overlaid: Vec<LayoutId> = overlaid.collect();
+                    Reading { var: of.0, projection: self.projection(overlaid.into_iter()) }
+                }
+            });
+        }
+        let readers: Vec<Reading> = users.iter().chain(&outputs).copied().collect();
+        match pinned {
+            None => self.cover(id, number, graph, made, &readers)?,
+            Some(pin) => {
+                self.cover(id, number, graph, made, &[pin])?;
+                self.cover(id, number, graph, pin, &readers)?;
+            }
+        }
+        Ok(ValuePlan { made, pinned, users, outputs })
+    }
+
+    /// The factor that carries a value from where it stands to its readers.
+    fn cover(
+        &mut self,
+        id: NodeId,
+        number: u32,
+        graph: &TransitionGraph,
+        root: Reading,
+        readers: &[Reading],
+    ) -> Result<(), Error> {
+        if readers.is_empty() {
+            return Ok(());
+        }
+        let mut scope: SmallVec<[VarId; 8]> = readers.iter().map(|r| r.var).collect();
+        scope.push(root.var);
+        scope.sort_unstable();
+        scope.dedup();
+        let size = scope.iter().fold(1_usize, |n, &v| n.saturating_mul(self.network.domain(v)));
+        if size > DIRECT_LIMIT && readers.len() > 2 {
+            return self.star(id, graph, root, readers);
+        }
+        // What the table depends on: the graph, and what each variable of the scope projects to.
+        let mut key: SmallVec<[u32; 16]> = SmallVec::new();
+        key.push(number);
+        for &var in &scope {
+            key.push(u32::MAX);
+            key.push(if root.var == var { root.projection } else { u32::MAX - 1 });
+            let mut demanded: SmallVec<[u32; 4]> =
+                readers.iter().filter(|r| r.var == var).map(|r| r.projection).collect();
+            demanded.sort_unstable();
+            demanded.dedup();
+            key.extend(demanded);
+        }
+        let table = match self.covers.get(&key) {
+            Some(&table) => table,
+            None => {
+                let entries = self.cover_table(graph, root, readers, &scope);
+                let table = self.network.tables.intern(entries);
+                self.covers.insert(key, table);
+                table
+            }
+        };
+        self.network.factor(scope, table);
+        Ok(())
+    }
+
+    fn cover_table(
+        &self,
+        graph: &TransitionGraph,
+        root: Reading,
+        readers: &[Reading],
+        scope: &[VarId],
+    ) -> Vec<Packed> {
+        let size: usize = scope.iter().map(|&v| self.network.domain(v)).product();
+        let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, scope.len());
+        let position = |r: &Reading| scope.iter().position(|&v| v == r.var).unwrap_or(0);
+        let lookup: Vec<(usize, &[LayoutId])> = readers
+            .iter()
+            .map(|r| (position(r), &*self.projections[r.projection as usize]))
+            .collect();
+        let from = (position(&root), &*self.projections[root.projection as usize]);
+        let mut entries = Vec::with_capacity(size);
+        for _ in 0..size {
+            let set = layout_set(lookup.iter().map(|(at, layouts)| layouts[digits[*at]]));
+            entries.push(graph.cover(&set)[usize::from(from.1[digits[from.0]])]);
+            for at in (0..scope.len()).rev() {
+                digits[at] += 1;
+                if digits[at] < self.network.domain(scope[at]) {
+                    break;
+                }
+                digits[at] = 0;
+            }
+        }
+        entries
+    }
+
+    /// The same with a variable for the set of layouts, so that readers only meet in it.
+    fn star(
+        &mut self,
+        id: NodeId,
+        graph: &TransitionGraph,
+        root: Reading,
+        readers: &[Reading],
+    ) -> Result<(), Error> {
+        let mut by_var: Vec<(VarId, Vec<ProjectionId>)> = Vec::new();
+        for reader in readers {
+            match by_var.iter_mut().find(|(v, _)| *v == reader.var) {
+                Some((_, projections)) => projections.push(reader.projection),
+                None => by_var.push((reader.var, vec![reader.projection])),
+            }
+        }
+        let wanted: Vec<(VarId, Vec<LayoutSet>)> = by_var
+            .into_iter()
+            .map(|(var, projections)| {
+                let of = |value: usize| {
+                    layout_set(projections.iter().map(|&p| self.projections[p as usize][value]))
+                };
+                (var, (0..self.network.domain(var)).map(of).collect())
+            })
+            .collect();
+        let mut sets: Vec<LayoutSet> = vec![LayoutSet::new()];
+        for (_, options) in &wanted {
+            let mut options = options.clone();
+            options.sort_unstable();
+            options.dedup();
+            let mut unions: Vec<LayoutSet> = sets
+                .iter()
+                .flat_map(|s| options.iter().map(|o| layout_set(s.iter().chain(o).copied())))
+                .collect();
+            unions.sort_unstable();
+            unions.dedup();
+            if unions.len() > SET_LIMIT {
+                let name = self.program.name_of(id).map_or_else(|| id.to_string(), str::to_owned);
+                return Err(Error::TooLarge { value: name, readers: readers.len() });
+            }
+            sets = unions;
+        }
+        let set_var = self.network.variable(sets.len());
+        let mut root_table = Vec::new();
+        for &layout in self.projections[root.projection as usize].iter() {
+            root_table.extend(sets.iter().map(|set| graph.cover(set)[usize::from(layout)]));
+        }
+        let table = self.network.tables.intern(root_table);
+        self.network.factor([root.var, set_var], table);
+        for (var, options) in wanted {
+            let contains = |set: &LayoutSet, o: &LayoutSet| o.iter().all(|l| set.contains(l));
+            let entries = options
+                .iter()
+                .flat_map(|o| sets.iter().map(|s| if contains(s, o) { 0 } else { INFINITE }))
+                .collect();
+            let table = self.network.tables.intern(entries);
+            self.network.factor([var, set_var], table);
+        }
+        Ok(())
+    }
+}
+
+/// Bounds on what any plan of the program sums up to, field by field.
+fn bounds(program: &Program, mesh: &Mesh, values: &Values) -> [u128; 4] {
+    let axes = mesh.rank() as u128;
+    let mut sums = [1_u128; 4];
+    let replicated = Layout::replicated(mesh.rank());
+    for id in program.ids() {
+        let node = program.node(id);
+        let readers =
+            (values.users[id.index()].len() + values.outputs[id.index()].len() + 1) as u128;
+        let layouts = (node.ty.rank() as u128 + 3).pow(u32::try_from(mesh.rank()).unwrap_or(8));
+        // Each reader is at most a reduction and a gather on every axis away.
+        let padded = (node.ty.elements() + mesh.size()) as u128 * node.ty.dtype.size() as u128;
+        sums[0] += readers * axes * 4 * padded;
+        sums[1] += (readers * axes * 4).max(layouts);
+        let types = program.operand_types(id);
+        let whole: Vec<&Layout> = types.iter().map(|_| &replicated).collect();
+        sums[2] += u128::from(shardgrad_core::cost::flops(
+            &node.op,
+            mesh,
+            &types,
+            &node.ty,
+            &whole,
+            &replicated,
+        ));
+        sums[3] += node.ty.bytes() as u128 * (readers * axes * 4 + 1);
+    }
+    sums
+}
