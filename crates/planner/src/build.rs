@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use shardgrad_core::geometry::largest_block;
 use shardgrad_core::{Layout, Mesh, Op, Transition};
-use shardgrad_graph::{Node, NodeId, Output, OutputRole, Plan, Program, Reason};
+use shardgrad_graph::{Node, NodeId, Output, OutputRole, Plan, Program, Reason, memory};
 use smallvec::SmallVec;
 
 use crate::demands::Demands;
@@ -301,8 +301,7 @@ impl<'a> Builder<'a> {
             };
             self.plan.outputs.push(Output { name: output.name.clone(), node, role });
         }
-        self.plan.slots =
-            (0..self.plan.nodes.len()).map(|i| u32::try_from(i).unwrap_or(u32::MAX)).collect();
+        memory::assign_slots(&mut self.plan);
         Ok(self.plan)
     }
 }

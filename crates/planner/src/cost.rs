@@ -22,6 +22,14 @@ pub struct Cost {
     pub copies: u64,
 }
 
+impl Cost {
+    /// The fields, most important first.
+    #[must_use]
+    pub fn fields(&self) -> Fields {
+        [self.bytes, self.collectives, self.flops, self.copies]
+    }
+}
+
 /// The fields of a cost, most important first.
 pub type Fields = [u64; 4];
 

@@ -91,7 +91,7 @@ impl Demands {
         let mut named: Vec<String> =
             program.pins.keys().chain(request.pins.keys()).cloned().collect();
         resolver.leaves();
-        named.extend(resolver.between_layers());
+        named.extend(resolver.layer_outputs());
         let splits = resolver.splits(request)?;
         let mut pins = BTreeMap::new();
         for (&id, partial) in &resolver.values {
@@ -238,13 +238,12 @@ impl Resolver<'_> {
             .then_some(id)
     }
 
-    /// Pins the values between layers that presets pin; returns their names.
-    fn between_layers(&mut self) -> Vec<String> {
+    /// Pins the outputs of layers that presets pin; returns their names.
+    fn layer_outputs(&mut self) -> Vec<String> {
         let mut names = Vec::new();
-        let count = self.program.layers.len();
-        for (i, layer) in self.program.layers.iter().enumerate().take(count.saturating_sub(1)) {
+        for (i, layer) in self.program.layers.iter().enumerate() {
             for (axis, preset) in self.presets.iter().enumerate() {
-                let Some(placement) = preset.between(i) else { continue };
+                let Some(placement) = preset.output(i) else { continue };
                 let partial =
                     self.values.entry(layer.output).or_insert_with(|| Partial::free(self.mesh));
                 partial.0[axis].get_or_insert(placement);

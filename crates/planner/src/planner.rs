@@ -66,6 +66,10 @@ pub fn plan(
     })?;
     let plan = build::build(program, mesh, &demands, &problem, &solution.assignment)?;
     let cost = cost_of(&plan);
+    debug_assert!(
+        !problem.scale.is_exact() || problem.scale.pack(cost.fields()) == solution.cost,
+        "the plan costs what the search found"
+    );
     let lower_bound_bytes = plan.totals().bytes_per_device;
     Ok(Planned { plan, cost, optimal: true, lower_bound_bytes })
 }

@@ -7,7 +7,7 @@
 //! | `column` | out | W `S(1)`, b `S(0)` | `R` |
 //! | `row` | in | W `S(0)`, b `R` | `R` |
 //! | `megatron` | out, in, out, in … | as column, row, … | `R` |
-//! | `megatron-sp` | the same | the same; the value between pairs is pinned `S(0)` | `S(0)` |
+//! | `megatron-sp` | the same | the same; what leaves each pair is pinned `S(0)` | `S(0)` |
 //! | `fsdp` | batch | first free dim, optimizer state too | `S(0)` |
 //! | `zero1` | batch | `R`, optimizer state on its first free dim | `S(0)` |
 //! | `auto` | free | free | free |
@@ -116,7 +116,7 @@ pub enum Preset {
     Row,
     /// Layers alternate: by output features, by input features.
     Megatron,
-    /// The same, with values between pairs of layers sharded over the batch.
+    /// The same, with what leaves each pair of layers sharded over the batch.
     MegatronSp,
     /// Fully sharded data parallel.
     Fsdp,
@@ -229,9 +229,9 @@ impl Preset {
         }
     }
 
-    /// Where the output of this layer, not the last, is pinned.
+    /// Where the output of this layer is pinned.
     #[must_use]
-    pub fn between(self, layer: usize) -> Option<Placement> {
+    pub fn output(self, layer: usize) -> Option<Placement> {
         (self == Preset::MegatronSp && self.split(layer) == Some(Split::In)).then_some(Shard(0))
     }
 }
