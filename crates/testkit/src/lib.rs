@@ -1,1 +1,21 @@
-//! testkit
+//! # shardgrad-testkit
+//!
+//! Prove your own sharded code: generators of programs, meshes, layouts and data that reveal faults, comparisons of
+//! sharded with dense gradients whose tolerance is derived, and a doctor for gradients that are wrong.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`data`] | data that shows faults |
+//! | [`tolerance`] | how far two runs may differ by rounding: a bound for each element |
+//! | [`diagnose`] | what kind of fault turns one gradient into another |
+
+mod contraction;
+pub mod data;
+pub mod diagnose;
+pub mod error;
+mod marks;
+mod rounding;
+pub mod tolerance;
+
+pub use error::Error;
+pub use tolerance::{Bounds, Deviation};
