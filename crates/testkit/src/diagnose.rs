@@ -129,7 +129,9 @@ impl Fault {
     pub fn advice(&self) -> &'static str {
         match self {
             Fault::Equal { .. } => "nothing to do",
-            Fault::Shapes => "compare the layouts at both ends: a block was taken for the whole, or dims were reordered",
+            Fault::Shapes => {
+                "compare the layouts at both ends: a block was taken for the whole, or dims were reordered"
+            }
             Fault::NotFinite => {
                 "look for a division by a count that is 0 on one rank, or a maximum that was combined with 0 padding"
             }
@@ -139,21 +141,31 @@ impl Fault {
             Fault::Averaged { .. } => {
                 "look for a mean over the local batch instead of the global one, or a replicated value split as x/p instead of masked"
             }
-            Fault::Negated => "look at the order of operands of a subtraction, in the forward op or its gradient",
-            Fault::Scaled { .. } => "look at constants: loss normalisation, learning rate, loss scale",
+            Fault::Negated => {
+                "look at the order of operands of a subtraction, in the forward op or its gradient"
+            }
+            Fault::Scaled { .. } => {
+                "look at constants: loss normalisation, learning rate, loss scale"
+            }
             Fault::ReductionMissing { .. } => {
                 "find where this gradient is still `P`: print its layout in the plan; it needs an all_reduce or reduce_scatter over this axis"
             }
             Fault::BlocksReordered { .. } => {
                 "compare the order of ranks in the gather with mesh order (row-major, earlier axis outermost)"
             }
-            Fault::Transposed { .. } => "look at the einsum labels of this gradient, or at a buffer read in the wrong order",
+            Fault::Transposed { .. } => {
+                "look at the einsum labels of this gradient, or at a buffer read in the wrong order"
+            }
             Fault::WrongSplit { .. } => {
                 "use one split rule everywhere: the first n mod p blocks are one longer; look for an offset that is computed by hand"
             }
             Fault::Precision { .. } => "look at the type of accumulators and of messages",
-            Fault::Noise => "look for data, seeds or parameters that differ, or an uninitialised buffer",
-            Fault::Unknown => "compare the values before this one, from the loss backwards, and diagnose the first that differs",
+            Fault::Noise => {
+                "look for data, seeds or parameters that differ, or an uninitialised buffer"
+            }
+            Fault::Unknown => {
+                "compare the values before this one, from the loss backwards, and diagnose the first that differs"
+            }
         }
     }
 }
@@ -194,7 +206,10 @@ impl fmt::Display for Diagnosis {
             Fault::Shapes => write!(f, "shapes differ")?,
             Fault::NotFinite => write!(f, "infinite or not a number")?,
             Fault::ReductionRepeated { axis, size, times } => {
-                write!(f, "a reduction over {axis} ({size} devices) runs {times} time(s) too often")?;
+                write!(
+                    f,
+                    "a reduction over {axis} ({size} devices) runs {times} time(s) too often"
+                )?;
             }
             Fault::Averaged { axis, size, times } => {
                 write!(f, "divided {times} time(s) by the size of {axis} ({size} devices)")?;
@@ -250,7 +265,8 @@ fn groups(context: &Context<'_>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for axes in subsets {
         let size: usize = axes.iter().map(|&a| mesh.axis_size(a)).product();
-        let name = axes.iter().map(|&a| mesh.axes()[a].name.as_str()).collect::<Vec<_>>().join(", ");
+        let name =
+            axes.iter().map(|&a| mesh.axes()[a].name.as_str()).collect::<Vec<_>>().join(", ");
         if size < 2 || axes.iter().any(|&a| mesh.axis_size(a) < 2) {
             continue;
         }
@@ -286,7 +302,8 @@ pub fn diagnose(expected: &Value, actual: &Value, context: &Context<'_>) -> Diag
         return other_shape(expected, actual, context);
     }
     let picture = Picture::new(expected, actual, context.bound);
-    if picture.expected.iter().zip(&picture.actual).all(|(e, a)| e == a || e.is_nan() && a.is_nan()) {
+    if picture.expected.iter().zip(&picture.actual).all(|(e, a)| e == a || e.is_nan() && a.is_nan())
+    {
         return Diagnosis::certain(Fault::Equal { exact: true }, "every element is equal");
     }
     if let Some(bad) = (0..picture.len())
@@ -294,7 +311,10 @@ pub fn diagnose(expected: &Value, actual: &Value, context: &Context<'_>) -> Diag
     {
         return Diagnosis::certain(
             Fault::NotFinite,
-            format!("element {bad} is {}, expected {:e}", picture.actual[bad], picture.expected[bad]),
+            format!(
+                "element {bad} is {}, expected {:e}",
+                picture.actual[bad], picture.expected[bad]
+            ),
         );
     }
     if picture.all_close(|i| picture.expected[i]) {
@@ -345,7 +365,8 @@ fn other_shape(expected: &Value, actual: &Value, context: &Context<'_>) -> Diagn
         && let Some(rank) = (0..mesh.size())
             .find(|&r| geometry::block(&te.shape, layout, mesh, r).shape() == ta.shape)
     {
-        evidence = format!("{evidence}: that is the shape of rank {rank}'s block, which was not gathered");
+        evidence =
+            format!("{evidence}: that is the shape of rank {rank}'s block, which was not gathered");
     }
     Diagnosis::certain(Fault::Shapes, evidence)
 }

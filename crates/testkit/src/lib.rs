@@ -6,6 +6,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`data`] | data that shows faults |
+//! | [`strategies`], [`recipe`] | random meshes, layouts and programs that shrink |
 //! | [`tolerance`] | how far two runs may differ by rounding: a bound for each element |
 //! | [`diagnose`] | what kind of fault turns one gradient into another |
 
@@ -14,7 +15,9 @@ pub mod data;
 pub mod diagnose;
 pub mod error;
 mod marks;
+pub mod recipe;
 mod rounding;
+pub mod strategies;
 pub mod tolerance;
 
 pub use error::Error;

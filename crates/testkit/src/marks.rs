@@ -63,13 +63,17 @@ impl Picture {
     fn moved(&self, source: &[Option<usize>]) -> bool {
         let known = source.iter().flatten().count();
         known * 2 > self.len()
-            && source.iter().enumerate().all(|(i, s)| s.is_none_or(|s| {
-                // The moved element brings its own bound along.
-                self.close(i, self.expected[s], 1.0) || (self.actual[i] - self.expected[s]).abs() <= self.bound[s]
-            }))
-            && source.iter().enumerate().any(|(i, s)| {
-                s.is_some_and(|s| !self.close(i, self.expected[i], 1.0) && s != i)
+            && source.iter().enumerate().all(|(i, s)| {
+                s.is_none_or(|s| {
+                    // The moved element brings its own bound along.
+                    self.close(i, self.expected[s], 1.0)
+                        || (self.actual[i] - self.expected[s]).abs() <= self.bound[s]
+                })
             })
+            && source
+                .iter()
+                .enumerate()
+                .any(|(i, s)| s.is_some_and(|s| !self.close(i, self.expected[i], 1.0) && s != i))
     }
 }
 
@@ -211,7 +215,8 @@ pub(crate) fn reordered(
 ) -> Found {
     for (dim, &n) in shape.iter().enumerate() {
         for group in groups {
-            let blocks: Vec<_> = (0..group.size).map(|r| geometry::split(n, group.size, r)).collect();
+            let blocks: Vec<_> =
+                (0..group.size).map(|r| geometry::split(n, group.size, r)).collect();
             for order in orders(group.size) {
                 if let Some(found) = in_order(p, shape, dim, &blocks, order, &group.name) {
                     return Some(found);
@@ -300,7 +305,9 @@ fn gathered_as_rows(p: &Picture, shape: &[usize], groups: &[Group]) -> Found {
             for rank in 0..group.size {
                 let block = geometry::split(shape[dim], group.size, rank);
                 source.extend(
-                    (0..p.len()).filter(|i| block.contains(&(i / strides[dim] % shape[dim]))).map(Some),
+                    (0..p.len())
+                        .filter(|i| block.contains(&(i / strides[dim] % shape[dim])))
+                        .map(Some),
                 );
             }
             if p.moved(&source) {

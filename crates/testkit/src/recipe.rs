@@ -131,7 +131,11 @@ impl<'g> Draft<'g> {
             && var.ty().rank() <= 4
         {
             let name = format!("v{}", self.pool.len());
-            let var = if self.graph.node(var.id()).leaf_role().is_some() { var } else { var.named(&name)? };
+            let var = if self.graph.node(var.id()).leaf_role().is_some() {
+                var
+            } else {
+                var.named(&name)?
+            };
             self.pool.push((var, size));
         }
         Ok(())
@@ -331,7 +335,8 @@ impl<'g> Draft<'g> {
                 shape[d] = merged;
             }
             _ => {
-                let divides = |n: usize| [2, 3, 5].into_iter().find(|f| n > *f && n.is_multiple_of(*f));
+                let divides =
+                    |n: usize| [2, 3, 5].into_iter().find(|f| n > *f && n.is_multiple_of(*f));
                 let Some((d, f)) =
                     shape.iter().enumerate().find_map(|(d, &n)| divides(n).map(|f| (d, f)))
                 else {

@@ -88,8 +88,12 @@ pub fn floats() -> impl Strategy<Value = DType> {
 
 /// One step of a program.
 pub fn steps() -> impl Strategy<Value = Step> {
-    (any::<u8>(), 0..6_u8, 0..6_u8, any::<u16>())
-        .prop_map(|(kind, a, b, attr)| Step { kind, a, b, attr })
+    (any::<u8>(), 0..6_u8, 0..6_u8, any::<u16>()).prop_map(|(kind, a, b, attr)| Step {
+        kind,
+        a,
+        b,
+        attr,
+    })
 }
 
 /// Random programs with 1 to 3 first leaves and up to `most` steps.
