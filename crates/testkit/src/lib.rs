@@ -17,6 +17,7 @@ pub mod error;
 mod marks;
 pub mod recipe;
 mod rounding;
+mod slopes;
 pub mod strategies;
 pub mod tolerance;
 

@@ -1,34 +1,36 @@
 //! One step of the error analysis in [`crate::tolerance`]: from operands' estimates to the result's.
 //!
 //! Of every value x̂ that a run computes for the exact x, and the f64 value v at hand, an [`Estimate`] promises
-//! |x̂ − x| ≤ e for every run in the program's type (so |v − x| ≤ e as well), and Σ|term| ≤ t for the terms of every pending
-//! decomposition. `parts` bounds how many ranks can hold a term other than 0: reducing them adds
-//! γ(parts − 1)·t. `quantum` q says that all elements are multiples of 2^q in every run.
+//! |x̂ − x| ≤ e for every run in the program's type (so |v − x| ≤ e as well), terms reduced, and Σ|term| ≤ t for the terms
+//! of every pending decomposition. `parts` bounds how many ranks can hold a term other than 0.
+//!
+//! An elementary product of a contraction of length n goes through at most n roundings until its sum is reduced, wherever
+//! the n products are cut into terms: a rank with m of them adds m − 1 times, and the reduction adds at most the number of
+//! the other ranks that hold any. So e counts the reduction where the terms arise, and linear ops on terms add only their own
+//! rounding, relative to t. Only where terms are *added* can a value meet a reduction that it was not charged for: the sum of
+//! values with N and M parts has at most N + M − 1 additions of terms, of which N − 1 and M − 1 are charged. `quantum` q says that all elements are multiples of 2^q in every run.
 
 use ndarray::{ArrayD, Axis, IxDyn, Zip};
-use shardgrad_core::ops::{Comparison, Unary};
 use shardgrad_core::{DType, Op, TensorType};
 use shardgrad_graph::Value;
 
 use crate::contraction::{contract, summands};
+use crate::slopes::{compared, function};
 
 /// The arithmetic of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Format {
     /// Unit roundoff; 0 for integers.
-    u: f64,
+    pub(crate) u: f64,
     /// Bits of the significand.
-    precision: i32,
+    pub(crate) precision: i32,
     /// Largest finite number.
-    largest: f64,
+    pub(crate) largest: f64,
     /// Absolute error of an underflow.
-    tiny: f64,
+    pub(crate) tiny: f64,
     /// Most terms that a reduction adds.
-    ranks: f64,
+    pub(crate) ranks: f64,
 }
-
-/// Relative error of a library function, in unit roundoffs: the usual ones are faithful to a few units in the last place.
-const LIBRARY: f64 = 8.0;
 
 impl Format {
     #[allow(clippy::cast_precision_loss)]
@@ -68,29 +70,19 @@ impl Format {
 #[derive(Clone, Debug)]
 pub(crate) struct Estimate {
     pub(crate) value: ArrayD<f64>,
-    /// Error of a run, rounding in outstanding reductions excepted.
-    error: ArrayD<f64>,
+    /// Error of a run that has reduced the value.
+    pub(crate) error: ArrayD<f64>,
     /// Size of the terms.
-    terms: ArrayD<f64>,
-    parts: f64,
-    quantum: Option<i32>,
+    pub(crate) terms: ArrayD<f64>,
+    pub(crate) parts: f64,
+    pub(crate) quantum: Option<i32>,
     /// No element is negative, in any run.
-    nonnegative: bool,
+    pub(crate) nonnegative: bool,
 }
 
 impl Estimate {
-    /// Error of a run that has reduced the value.
-    pub(crate) fn reduced_error(&self, format: Format) -> ArrayD<f64> {
-        let additions = self.parts.min(format.ranks) - 1.0;
-        if additions <= 0.0 || self.sums_are_exact(format) {
-            return self.error.clone();
-        }
-        let gamma = format.gamma(additions);
-        Zip::from(&self.error).and(&self.terms).map_collect(|&e, &t| tidy(e + gamma * t))
-    }
-
     /// Whether sums of terms are exact: all are multiples of 2^q and none exceeds 2^(q + precision).
-    fn sums_are_exact(&self, format: Format) -> bool {
+    pub(crate) fn sums_are_exact(&self, format: Format) -> bool {
         self.quantum.is_some_and(|q| {
             let largest = self.terms.iter().copied().fold(0.0, f64::max);
             largest <= 2f64.powi(q.saturating_add(format.precision).min(1023))
@@ -98,20 +90,18 @@ impl Estimate {
     }
 
     /// The value as a nonlinear op sees it: reduced, one term.
-    fn reduced(&self, format: Format) -> Self {
-        let error = self.reduced_error(format);
-        let terms = magnitude(&self.value, &error);
-        Self { error, terms, parts: 1.0, ..self.clone() }
+    pub(crate) fn reduced(&self) -> Self {
+        Self { terms: magnitude(&self.value, &self.error), parts: 1.0, ..self.clone() }
     }
 }
 
 /// NaN says that nothing is known.
-fn tidy(bound: f64) -> f64 {
+pub(crate) fn tidy(bound: f64) -> f64 {
     if bound.is_nan() { f64::INFINITY } else { bound }
 }
 
 /// Bound of what any run, and the exact program, hold at each element.
-fn magnitude(value: &ArrayD<f64>, error: &ArrayD<f64>) -> ArrayD<f64> {
+pub(crate) fn magnitude(value: &ArrayD<f64>, error: &ArrayD<f64>) -> ArrayD<f64> {
     Zip::from(value).and(error).map_collect(|v, &e| tidy(v.abs() + 2.0 * e))
 }
 
@@ -157,7 +147,7 @@ fn known(value: ArrayD<f64>) -> Estimate {
     }
 }
 
-/// The estimate of a result. Operands fit the op.
+/// The estimate of a result. Operands fit the op; leaves are given to [`leaf`].
 pub(crate) fn propagate(
     op: &Op,
     operands: &[&Estimate],
@@ -185,11 +175,11 @@ pub(crate) fn propagate(
         Op::AddConst(c) => shifted(operands[0], c.value(), format),
         Op::Unary(unary) => function(*unary, operands[0], format),
         Op::Compare(comparison) => {
-            let (a, b) = (operands[0].reduced(format), operands[1].reduced(format));
+            let (a, b) = (operands[0].reduced(), operands[1].reduced());
             compared(*comparison, &a, &b)
         }
         Op::CompareConst(comparison, c) => {
-            let a = operands[0].reduced(format);
+            let a = operands[0].reduced();
             let b = known(ArrayD::from_elem(a.value.raw_dim(), format.constant(c.value())));
             compared(*comparison, &a, &b)
         }
@@ -200,7 +190,7 @@ pub(crate) fn propagate(
             };
             total(operands[0], n, format, summed)
         }
-        Op::Max(dims) => maximum(&operands[0].reduced(format), dims.dims()),
+        Op::Max(dims) => maximum(&operands[0].reduced(), dims.dims()),
         Op::Broadcast(broadcast) => moved(operands[0], |array| {
             let mut view = array.view();
             for dim in broadcast.new_dims() {
@@ -273,7 +263,7 @@ fn bilinear(
     let values: Vec<&ArrayD<f64>> = operands.iter().map(|o| &o.value).collect();
     let terms: Vec<&ArrayD<f64>> = operands.iter().map(|o| &o.terms).collect();
     let (value, terms) = (product(&values), product(&terms));
-    let errors: Vec<ArrayD<f64>> = operands.iter().map(|o| o.reduced_error(format)).collect();
+    let errors: Vec<ArrayD<f64>> = operands.iter().map(|o| o.error.clone()).collect();
     let quantum = operands.iter().map(|o| o.quantum).try_fold(0_i32, |q, o| Some(q + o?));
     let mut error = match (operands, errors.as_slice()) {
         ([_], [ea]) if !is_zero(ea) => product(&[ea]),
@@ -315,17 +305,19 @@ fn sum_of_two(a: &Estimate, b: &Estimate, sign: f64, format: Format) -> Estimate
     let value = if sign > 0.0 { &a.value + &b.value } else { &a.value - &b.value };
     let terms = &a.terms + &b.terms;
     let quantum = a.quantum.zip(b.quantum).map(|(p, q)| p.min(q));
-    let mut error = a.reduced_error(format) + b.reduced_error(format);
+    let mut error = &a.error + &b.error;
     let nonnegative = sign > 0.0 && a.nonnegative && b.nonnegative;
-    // Terms of both can meet on one rank; a sum of two plain values is one.
-    let parts = if a.parts <= 1.0 && b.parts <= 1.0 { 2.0 } else { a.parts + b.parts };
+    let parts = a.parts + b.parts;
+    // Additions of terms that each operand was not charged for: the other's parts, or what the mesh leaves.
+    let extra = |own: f64, other: f64| other.min(format.ranks - own.min(format.ranks) + 1.0);
+    let (xa, xb) = (extra(a.parts, b.parts), extra(b.parts, a.parts));
     let mut estimate =
         Estimate { value, error: ArrayD::zeros(IxDyn(&[])), terms, parts, quantum, nonnegative };
     if !estimate.sums_are_exact(format) {
         // x + 0 = x.
         Zip::from(&mut error).and(&a.terms).and(&b.terms).for_each(|e, &ta, &tb| {
             if ta != 0.0 && tb != 0.0 {
-                *e += format.u * (ta + tb);
+                *e += format.gamma(xa) * ta + format.gamma(xb) * tb;
             }
         });
         estimate.quantum = None;
@@ -343,7 +335,7 @@ fn total(
     format: Format,
     summed: impl Fn(&ArrayD<f64>) -> ArrayD<f64>,
 ) -> Estimate {
-    let mut error = summed(&a.reduced_error(format));
+    let mut error = summed(&a.error.clone());
     let mut estimate = Estimate {
         value: summed(&a.value),
         error: ArrayD::zeros(IxDyn(&[])),
@@ -364,7 +356,7 @@ fn total(
 
 fn scaled(a: &Estimate, c: f64, format: Format) -> Estimate {
     let held = format.constant(c);
-    let mut error = a.reduced_error(format);
+    let mut error = a.error.clone();
     let power_of_two = held != 0.0 && quantum_power(held);
     let terms = a.terms.mapv(|t| held.abs() * t);
     let mut estimate = Estimate {
@@ -397,22 +389,17 @@ fn quantum_power(c: f64) -> bool {
 }
 
 fn shifted(a: &Estimate, c: f64, format: Format) -> Estimate {
-    let a = a.reduced(format);
+    let a = a.reduced();
     let held = format.constant(c);
     let constant =
         Estimate { nonnegative: c >= 0.0, ..known(ArrayD::from_elem(a.value.raw_dim(), held)) };
     let estimate = sum_of_two(&a, &constant, 1.0, format);
-    estimate.reduced(format_of_one_rank(format))
-}
-
-/// The format of a run on one rank: nothing is outstanding.
-fn format_of_one_rank(format: Format) -> Format {
-    Format { ranks: 1.0, ..format }
+    estimate.reduced()
 }
 
 /// a/b: the numerator may be pending, the divisor not.
 fn quotient(a: &Estimate, b: &Estimate, format: Format) -> Estimate {
-    let (ea, b) = (a.reduced_error(format), b.reduced(format));
+    let (ea, b) = (a.error.clone(), b.reduced());
     let value = &a.value / &b.value;
     let mut terms = a.terms.clone();
     Zip::from(&mut terms).and(&b.value).and(&b.error).for_each(|t, v, &e| {
@@ -445,208 +432,6 @@ fn quotient(a: &Estimate, b: &Estimate, format: Format) -> Estimate {
         quantum: None,
         nonnegative: a.nonnegative && b.nonnegative,
     }
-}
-
-fn function(unary: Unary, operand: &Estimate, format: Format) -> Estimate {
-    if unary == Unary::Neg {
-        return Estimate {
-            value: operand.value.mapv(|v| -v),
-            nonnegative: false,
-            ..operand.clone()
-        };
-    }
-    let a = operand.reduced(format);
-    let value = a.value.mapv(|v| evaluate(unary, v));
-    let quantum = match unary {
-        Unary::Relu | Unary::Abs => a.quantum,
-        Unary::Square => a.quantum.map(|q| 2 * q),
-        _ => None,
-    };
-    let nonnegative = match unary {
-        Unary::Relu | Unary::Sigmoid | Unary::Exp | Unary::Sqrt | Unary::Square | Unary::Abs => {
-            true
-        }
-        Unary::Tanh | Unary::Reciprocal => a.nonnegative,
-        Unary::Neg | Unary::Gelu | Unary::Log => false,
-    };
-    let mut estimate = Estimate {
-        error: ArrayD::zeros(value.raw_dim()),
-        terms: value.mapv(f64::abs),
-        value,
-        parts: 1.0,
-        quantum,
-        nonnegative,
-    };
-    let exact = estimate.sums_are_exact(format);
-    let format = if exact { Format { u: 0.0, tiny: 0.0, ..format } } else { format };
-    Zip::from(&mut estimate.error).and(&a.value).and(&a.error).and(&estimate.value).for_each(
-        |e, &x, &ex, &f| *e = tidy(function_error(unary, x, ex, f, a.nonnegative, format)),
-    );
-    if !exact && unary == Unary::Square {
-        estimate.quantum = None;
-    }
-    estimate.terms = magnitude(&estimate.value, &estimate.error);
-    estimate
-}
-
-fn evaluate(unary: Unary, x: f64) -> f64 {
-    match unary {
-        Unary::Neg => -x,
-        Unary::Relu => x.max(0.0),
-        Unary::Gelu => {
-            let c = (2.0 / std::f64::consts::PI).sqrt();
-            0.5 * x * (1.0 + (c * (x + 0.044_715 * x * x * x)).tanh())
-        }
-        Unary::Tanh => x.tanh(),
-        Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-        Unary::Exp => x.exp(),
-        Unary::Log => x.ln(),
-        Unary::Sqrt => x.sqrt(),
-        Unary::Square => x * x,
-        Unary::Abs => x.abs(),
-        Unary::Reciprocal => 1.0 / x,
-    }
-}
-
-/// Bound of |f̂(x̂) − f(x)| for |x̂ − x| ≤ e: slope over the reach times e, and the rounding of the function.
-fn function_error(unary: Unary, x: f64, e: f64, f: f64, nonnegative: bool, format: Format) -> f64 {
-    let (u, tiny) = (format.u, format.tiny);
-    let library = LIBRARY * u;
-    // Both the given x and the run's lie within e of the exact one.
-    let reach = 2.0 * e;
-    let nearest = (x.abs() - reach).max(0.0);
-    match unary {
-        Unary::Neg | Unary::Abs => e,
-        Unary::Relu => {
-            if x + reach <= 0.0 {
-                0.0
-            } else {
-                e
-            }
-        }
-        // |gelu′| < 1.13; 1 + tanh(…) has an absolute error of a few u, times |x|/2.
-        Unary::Gelu => {
-            if x == 0.0 && e == 0.0 {
-                0.0
-            } else {
-                1.13 * e + 12.0 * u * (x.abs() + reach) + tiny
-            }
-        }
-        Unary::Tanh => {
-            let slope = 1.0 - nearest.tanh().powi(2);
-            if x == 0.0 && e == 0.0 {
-                0.0
-            } else {
-                slope * e + library * (f.abs() + slope * reach).min(1.0) + tiny
-            }
-        }
-        Unary::Sigmoid => {
-            let s = 1.0 / (1.0 + (-nearest).exp());
-            let slope = s * (1.0 - s);
-            slope * e + library * (f + slope * reach).min(1.0) + tiny
-        }
-        Unary::Exp => {
-            let largest = f * reach.exp();
-            largest * (e.exp_m1() + library) + tiny
-        }
-        Unary::Log => {
-            if e == 0.0 {
-                return if f.is_finite() { library * f.abs() } else { 0.0 };
-            }
-            let least = x - reach;
-            if least <= 0.0 {
-                return f64::INFINITY;
-            }
-            (e / least) * (1.0 + library) + library * f.abs()
-        }
-        Unary::Sqrt => {
-            if e == 0.0 {
-                return if f.is_finite() { u * f } else { 0.0 };
-            }
-            let least = x - reach;
-            if least > 0.0 {
-                e / (2.0 * least.sqrt()) + u * (x + reach).sqrt()
-            } else if nonnegative {
-                (x.max(0.0) + reach).sqrt() * (1.0 + u)
-            } else {
-                f64::INFINITY
-            }
-        }
-        Unary::Square => {
-            let largest = x.abs() + reach;
-            2.0 * largest * e
-                + if x == 0.0 && e == 0.0 { 0.0 } else { u * largest * largest + tiny }
-        }
-        Unary::Reciprocal => {
-            if e == 0.0 && x == 0.0 {
-                return 0.0;
-            }
-            let least = x.abs() - reach;
-            if least <= 0.0 { f64::INFINITY } else { e / (least * least) + u / least + tiny }
-        }
-    }
-}
-
-fn compared(comparison: Comparison, a: &Estimate, b: &Estimate) -> Estimate {
-    let mut value = ArrayD::zeros(a.value.raw_dim());
-    Zip::from(&mut value)
-        .and(&a.value)
-        .and(&b.value)
-        .for_each(|v, x, y| *v = f64::from(u8::from(comparison.holds(x, y))));
-    let mut error = ArrayD::zeros(value.raw_dim());
-    Zip::from(&mut error).and(&a.value).and(&b.value).and(&a.error).and(&b.error).for_each(
-        |e, x, y, ex, ey| {
-            let reach = 2.0 * (ex + ey);
-            // Not the negation: a NaN can flip.
-            let certain = reach == 0.0 || (x - y).abs() > reach;
-            *e = f64::from(u8::from(!certain));
-        },
-    );
-    flags(value, error)
-}
-
-/// A 0/1 mask.
-fn flags(value: ArrayD<f64>, error: ArrayD<f64>) -> Estimate {
-    Estimate {
-        terms: magnitude(&value, &error),
-        value,
-        error,
-        parts: 1.0,
-        quantum: Some(0),
-        nonnegative: true,
-    }
-}
-
-/// `x = max(x)` or `x ≥ max(x)` where both sides come from one run: certain where x is the largest by more than rounding,
-/// or smaller by more than rounding.
-pub(crate) fn tied_maximum(
-    comparison: Comparison,
-    x: &Estimate,
-    maximum: &Estimate,
-    format: Format,
-) -> Estimate {
-    let (x, maximum) = (x.reduced(format), maximum.reduced(format));
-    let mut estimate = compared(comparison, &x, &maximum);
-    if estimate.value.ndim() == 0 {
-        return estimate;
-    }
-    // An element at the maximum is certain if no other element that shares the maximum can reach it. Elements that share
-    // it have the same entry in `maximum`; comparing by that value alone errs on the safe side.
-    let others: Vec<(f64, f64, f64)> =
-        x.value.iter().zip(&x.error).zip(&maximum.value).map(|((&v, &e), &m)| (v, e, m)).collect();
-    for (index, (certain, &flag)) in estimate.error.iter_mut().zip(&estimate.value).enumerate() {
-        if flag != 1.0 || *certain == 0.0 {
-            continue;
-        }
-        let (v, e, m) = others[index];
-        let rivals = others
-            .iter()
-            .enumerate()
-            .any(|(i, &(w, f, n))| i != index && n == m && w + 2.0 * f >= v - 2.0 * e);
-        *certain = f64::from(u8::from(rivals));
-    }
-    estimate.terms = magnitude(&estimate.value, &estimate.error);
-    estimate
 }
 
 /// Maximum over dims: a run's lies between the maximum of all lower ends and that of all upper ends.

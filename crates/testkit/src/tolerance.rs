@@ -28,7 +28,8 @@ use shardgrad_core::{Op, TensorType};
 use shardgrad_graph::{NodeId, Program, Value};
 
 use crate::error::Error;
-use crate::rounding::{Estimate, Format, leaf, propagate, tied_maximum};
+use crate::rounding::{Estimate, Format, leaf, propagate};
+use crate::slopes::tied_maximum;
 
 /// Two runs, and one part in a hundred for terms of second order and the rounding of the bound itself.
 const RUNS: f64 = 2.0 * 1.01;
@@ -38,7 +39,6 @@ const RUNS: f64 = 2.0 * 1.01;
 pub struct Bounds {
     estimates: Vec<Estimate>,
     names: BTreeMap<String, NodeId>,
-    formats: Vec<Format>,
 }
 
 /// The bounds for meshes of any size.
@@ -75,23 +75,21 @@ pub fn bounds_on(
     ranks: usize,
 ) -> Result<Bounds, Error> {
     let mut estimates: Vec<Estimate> = Vec::with_capacity(program.nodes.len());
-    let mut formats = Vec::with_capacity(program.nodes.len());
     for id in program.ids() {
         let node = program.node(id);
         let format = Format::of(node.ty.dtype, ranks);
-        formats.push(format);
         let operands: Vec<&Estimate> =
             node.operands.iter().map(|o| &estimates[o.index()]).collect();
         let estimate = match &node.op {
             Op::Leaf(l) => leaf(input(&l.name, &l.ty, inputs)?),
             Op::Compare(comparison) if same_maximum(program, id, *comparison) => {
-                tied_maximum(*comparison, operands[0], operands[1], format)
+                tied_maximum(*comparison, operands[0], operands[1])
             }
             op => propagate(op, &operands, &node.ty, format),
         };
         estimates.push(estimate);
     }
-    Ok(Bounds { estimates, names: program.names.clone(), formats })
+    Ok(Bounds { estimates, names: program.names.clone() })
 }
 
 fn input<'a>(
@@ -135,9 +133,7 @@ impl Bounds {
     /// Elementwise bound of the difference between any two runs: twice the error bound of one, terms reduced.
     #[must_use]
     pub fn of(&self, node: NodeId) -> ArrayD<f64> {
-        self.estimates[node.index()]
-            .reduced_error(self.formats[node.index()])
-            .mapv_into(|e| RUNS * e)
+        self.estimates[node.index()].error.mapv(|e| RUNS * e)
     }
 
     /// The value in f64.
