@@ -1,15 +1,14 @@
-//! Training programs of multilayer perceptrons, from a description that model files share.
+//! Multilayer perceptrons: the description that model files share, and in `program` the programs made of it.
+
+mod program;
 
 use serde::{Deserialize, Serialize};
 use shardgrad_core::DType;
 
-use crate::builder::{Graph, Var};
 use crate::error::Error;
 use crate::layer::Activation;
 use crate::loss::Loss;
-use crate::node::OutputRole;
 use crate::optim::Optimizer;
-use crate::program::Program;
 
 /// One linear layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,9 +93,6 @@ fn default_micro_batches() -> usize {
     1
 }
 
-/// The parameters of one layer in a graph.
-type Params<'g> = (Var<'g>, Option<Var<'g>>);
-
 impl MlpSpec {
     /// A description without layers: f32, seed 0, mean squared error, no optimizer.
     #[must_use]
@@ -164,88 +160,5 @@ impl MlpSpec {
             }
         }
         self.optimizer.validate()
-    }
-
-    /// The forward pass on a batch of any size: leaves `x`, `w0`, `b0` …, output `out`.
-    ///
-    /// # Errors
-    /// As [`MlpSpec::validate`], or the batch is 0.
-    pub fn forward_program(&self, batch: usize) -> Result<Program, Error> {
-        let spec = Self { batch, micro_batches: 1, ..self.clone() };
-        spec.validate()?;
-        let g = Graph::new(&spec.name, spec.dtype);
-        let x = g.input("x", [batch, spec.inputs()])?;
-        let params = spec.params(&g)?;
-        let out = spec.forward(x, &params)?;
-        g.output("out", out, OutputRole::Value)?;
-        Ok(g.finish())
-    }
-
-    /// One training step: forward, backward and update. Leaves `x`, `y` (unless the loss is a sum), `w0`, `b0` …,
-    /// optimizer state and scalars. Outputs: `loss`; without an optimizer the gradients `grad(w0)`, `grad(b0)` …, with
-    /// one the updates, named as the leaves that they replace; `grad(x)` if it is wanted. Gradients are named in any case.
-    ///
-    /// # Errors
-    /// As [`MlpSpec::validate`].
-    pub fn training_program(&self) -> Result<Program, Error> {
-        self.validate()?;
-        if self.micro_batches > 1 {
-            return Err(Error::BadModel {
-                key: "micro_batches".to_owned(),
-                found: self.micro_batches.to_string(),
-                problem: "more than 1 is not supported yet".to_owned(),
-            });
-        }
-        let g = Graph::new(&self.name, self.dtype);
-        let x = g.input("x", [self.batch, self.inputs()])?;
-        let y = match self.loss {
-            Loss::Sum => None,
-            Loss::Mse => Some(g.input("y", [self.batch, self.outputs()])?),
-            Loss::CrossEntropy => Some(g.labels("y", [self.batch])?),
-        };
-        let layers = self.params(&g)?;
-        let out = self.forward(x, &layers)?;
-        let loss = self.loss.of(out, y)?;
-        g.output("loss", loss, OutputRole::Loss)?;
-
-        let params: Vec<Var<'_>> =
-            layers.iter().flat_map(|&(w, b)| [Some(w), b]).flatten().collect();
-        let mut wrt = params.clone();
-        wrt.extend(self.input_gradient.then_some(x));
-        let gradients = g.grad(loss, &wrt)?;
-        for (i, (&leaf, &gradient)) in wrt.iter().zip(&gradients).enumerate() {
-            let node = g.node(leaf.id());
-            let name = format!("grad({})", node.leaf_name().unwrap_or_default());
-            gradient.named(&name)?;
-            if i >= params.len() || self.optimizer == Optimizer::None {
-                g.output(&name, gradient, OutputRole::Gradient { of: leaf.id() })?;
-            }
-        }
-        if self.optimizer != Optimizer::None {
-            let pairs: Vec<_> = params.iter().copied().zip(gradients).collect();
-            self.optimizer.step(&g, &pairs)?;
-        }
-        Ok(g.finish())
-    }
-
-    /// The parameter leaves `w0`, `b0`, `w1` …
-    fn params<'g>(&self, g: &'g Graph) -> Result<Vec<Params<'g>>, Error> {
-        let mut params = Vec::new();
-        for (i, layer) in self.layers.iter().enumerate() {
-            let w = g.param(&format!("w{i}"), [layer.inputs, layer.outputs])?;
-            let b =
-                if layer.bias { Some(g.param(&format!("b{i}"), [layer.outputs])?) } else { None };
-            params.push((w, b));
-        }
-        Ok(params)
-    }
-
-    /// The layers, applied; the last output is named `out`.
-    fn forward<'g>(&self, x: Var<'g>, params: &[Params<'g>]) -> Result<Var<'g>, Error> {
-        let mut h = x;
-        for (layer, &(w, b)) in self.layers.iter().zip(params) {
-            h = h.linear(w, b, layer.activation)?;
-        }
-        h.named("out")
     }
 }

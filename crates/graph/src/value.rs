@@ -1,6 +1,6 @@
 //! Dense values: an n-dimensional array of one of the element types.
 
-use ndarray::{ArrayD, IxDyn};
+use ndarray::{ArrayD, Axis, IxDyn, Slice};
 use shardgrad_core::{DType, TensorType};
 
 /// A dense array.
@@ -107,6 +107,22 @@ impl Value {
     #[must_use]
     pub fn item(&self) -> Option<f64> {
         if self.ty().elements() == 1 { self.to_f64s().first().copied() } else { None }
+    }
+
+    /// Some rows: a range of the first dim, which is cut to the rows there are. A scalar has no rows and stays whole.
+    #[must_use]
+    pub fn rows(&self, range: std::ops::Range<usize>) -> Self {
+        fn cut<T: Clone>(array: &ArrayD<T>, range: &std::ops::Range<usize>) -> ArrayD<T> {
+            let Some(&rows) = array.shape().first() else { return array.clone() };
+            let (start, end) = (range.start.min(rows), range.end.min(rows));
+            array.slice_axis(Axis(0), Slice::from(start..end.max(start))).to_owned()
+        }
+        match self {
+            Value::F32(a) => Value::F32(cut(a, &range)),
+            Value::F64(a) => Value::F64(cut(a, &range)),
+            Value::I32(a) => Value::I32(cut(a, &range)),
+            Value::I64(a) => Value::I64(cut(a, &range)),
+        }
     }
 
     /// The same values in another float type.

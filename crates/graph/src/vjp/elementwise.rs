@@ -3,7 +3,7 @@
 use shardgrad_core::ops::{Comparison, Unary};
 use smallvec::smallvec;
 
-use super::constant::{scaled, times};
+use super::constant::{of, scaled, times};
 use super::{Contributions, Site};
 use crate::builder::Var;
 use crate::error::Error;
@@ -28,7 +28,7 @@ pub(super) fn div<'g>(site: &Site<'_, 'g>) -> Result<Contributions<'g>, Error> {
 }
 
 fn negated(dy: Var<'_>) -> Result<Var<'_>, Error> {
-    if super::constant::of(dy).is_some() { scaled(dy, -1.0) } else { dy.neg() }
+    if of(dy).is_some() { scaled(dy, -1.0) } else { dy.neg() }
 }
 
 /// 1 − a.
@@ -51,7 +51,11 @@ pub(super) fn unary<'g>(site: &Site<'_, 'g>, unary: Unary) -> Result<Var<'g>, Er
         Unary::Exp => times(dy, y),
         Unary::Log => dy.div(x),
         Unary::Sqrt => scaled(dy, 0.5)?.div(y),
-        Unary::Square => times(dy, x.scale(2.0)?),
+        // 2x; a constant is folded into the factor.
+        Unary::Square => match of(dy) {
+            Some(value) => scaled(x, 2.0 * value),
+            None => dy.mul(x.scale(2.0)?),
+        },
         // The sign; at 0 the slope is 0.
         Unary::Abs => {
             let positive = x.compare_const(Comparison::Gt, 0.0)?;
