@@ -3,14 +3,14 @@
 //! Every builder op checks its operands at once and returns a `Result` that names the op, the operands' types and the
 //! caller's place in the source.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::Location;
 
 use shardgrad_core::ops::{
     Broadcast, Comparison, Const, Einsum, Fill, Leaf, ReduceDims, Role, Unary,
 };
-use shardgrad_core::{DType, LayoutSpec, Op, Shape, TensorType};
+use shardgrad_core::{DType, LayoutSpec, Mesh, Op, Shape, TensorType};
 use smallvec::SmallVec;
 
 use crate::error::Error;
@@ -39,6 +39,8 @@ pub struct Graph {
     layers: RefCell<Vec<Layer>>,
     outputs: RefCell<Vec<Output>>,
     pins: RefCell<BTreeMap<String, LayoutSpec>>,
+    /// The mesh that typed tensors lie on, once there are any.
+    mesh: OnceCell<Mesh>,
     /// Phase of nodes that are made now.
     phase: Cell<Phase>,
     /// Layer of contractions that are made now.
@@ -70,6 +72,7 @@ impl Graph {
             layers: RefCell::default(),
             outputs: RefCell::default(),
             pins: RefCell::default(),
+            mesh: OnceCell::new(),
             phase: Cell::new(Phase::Forward),
             layer: Cell::new(None),
         }
@@ -216,6 +219,45 @@ impl Graph {
     ) -> Result<Var<'_>, Error> {
         let ty = TensorType::new(shape, self.dtype);
         self.apply(Op::Fill(Fill { value: Const::new(value), ty }), &[])
+    }
+
+    /// The mesh that typed tensors lie on: the one that is set first.
+    pub(crate) fn mesh_or(&self, mesh: impl FnOnce() -> Mesh) -> &Mesh {
+        self.mesh.get_or_init(mesh)
+    }
+
+    /// The mesh that typed tensors lie on, if there is one.
+    pub(crate) fn mesh(&self) -> Option<&Mesh> {
+        self.mesh.get()
+    }
+
+    /// Names of a value, in order.
+    pub(crate) fn names_of(&self, id: NodeId) -> Vec<String> {
+        self.names
+            .borrow()
+            .iter()
+            .filter(|(_, n)| **n == id)
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// The first of `{stem}0`, `{stem}1` … that is no name yet.
+    pub(crate) fn free_name(&self, stem: &str) -> String {
+        let names = self.names.borrow();
+        (0..=names.len())
+            .map(|i| format!("{stem}{i}"))
+            .find(|n| !names.contains_key(n))
+            .unwrap_or_default()
+    }
+
+    /// The pin of a name.
+    pub(crate) fn pin(&self, name: &str) -> Option<LayoutSpec> {
+        self.pins.borrow().get(name).cloned()
+    }
+
+    /// Pins the layout of a named value.
+    pub(crate) fn set_pin(&self, name: &str, spec: LayoutSpec) {
+        self.pins.borrow_mut().insert(name.to_owned(), spec);
     }
 
     /// Records a layer and returns its index.

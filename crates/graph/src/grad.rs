@@ -51,18 +51,24 @@ impl Graph {
             return Err(bad(v.ty(), "only float values have gradients"));
         }
         let (phase, layer) = (self.set_phase(Phase::Backward), self.set_layer(None));
-        let gradients = self.reverse(loss, wrt);
+        let gradients = constant(self, 1.0, loss.ty()).and_then(|one| self.reverse(loss, one, wrt));
         self.set_phase(phase);
         self.set_layer(layer);
         gradients
     }
 
-    fn reverse(&self, loss: Var<'_>, wrt: &[Var<'_>]) -> Result<Vec<Var<'_>>, Error> {
+    /// Cotangents of `wrt`, given that of `loss`, which need not be a scalar.
+    pub(crate) fn reverse<'g>(
+        &'g self,
+        loss: Var<'_>,
+        seed: Var<'g>,
+        wrt: &[Var<'_>],
+    ) -> Result<Vec<Var<'g>>, Error> {
         let last = loss.id().index();
         let active = self.between(loss.id(), wrt);
         let mut cotangents: Vec<Option<Var<'_>>> = vec![None; last + 1];
         if active[last] {
-            cotangents[last] = Some(constant(self, 1.0, loss.ty())?);
+            cotangents[last] = Some(seed);
         }
         for index in (0..=last).rev().filter(|&i| active[i]) {
             let Some(cotangent) = cotangents[index] else { continue };

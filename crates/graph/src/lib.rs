@@ -15,6 +15,7 @@
 //! | [`blocks`] | cutting a value into the blocks of a layout, and back |
 //! | [`grad`] | reverse mode, graph to graph; the rule of each op is in `vjp` |
 //! | [`layer`], [`loss`], [`optim`], [`mlp`] | linear layers, losses, optimizers, and training programs made of them |
+//! | [`typed`] | tensors with their layout in their type |
 
 pub mod blocks;
 pub mod builder;
@@ -31,6 +32,7 @@ pub mod plan;
 pub mod plan_file;
 pub mod program;
 pub mod text;
+pub mod typed;
 pub mod validate;
 pub mod value;
 mod vjp;

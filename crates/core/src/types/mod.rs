@@ -19,6 +19,7 @@
 //! | sum and mean over a dim, over all | [`SumRule<RANK, D>`](reduce::SumRule), [`SumAllRule`](reduce::SumAllRule) | `Out` |
 //! | losses | [`MseRule<L>`](loss::MseRule), [`CrossEntropyRule<L>`](loss::CrossEntropyRule) | `Out` |
 //! | explicit transitions | [`transition`] | `Out` |
+//! | pullbacks | [`CotangentFor<Y>`](cotangent::CotangentFor) on the result's cotangent | the rules of the pullback's ops |
 //!
 //! *How a rule is made.* A rule holds where all its *guards* hold, one guard per reason to refuse, and takes its result
 //! from a table that has an entry for every pair. For every pair of placements that the dynamic table refuses, exactly one
@@ -29,6 +30,7 @@
 
 pub mod axes;
 pub mod bias;
+pub mod cotangent;
 pub mod elementwise;
 pub mod loss;
 pub mod matmul;

@@ -28,12 +28,12 @@ where
     type Out = <L as At<MeshAxis<I>>>::With<Replicated>;
 }
 
-impl<L, X, Y> AllReduceRule<(X, Y)> for L
+impl<L, const I: usize, const J: usize> AllReduceRule<(MeshAxis<I>, MeshAxis<J>)> for L
 where
-    L: AllReduceRule<X>,
-    <L as AllReduceRule<X>>::Out: AllReduceRule<Y>,
+    L: AllReduceRule<MeshAxis<I>>,
+    <L as AllReduceRule<MeshAxis<I>>>::Out: AllReduceRule<MeshAxis<J>>,
 {
-    type Out = <<L as AllReduceRule<X>>::Out as AllReduceRule<Y>>::Out;
+    type Out = <<L as AllReduceRule<MeshAxis<I>>>::Out as AllReduceRule<MeshAxis<J>>>::Out;
 }
 
 /// A layout with a shard to gather on `X`.
