@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`node`], [`program`], [`plan`] | the one IR |
 //! | [`builder`] | [`Graph`] and [`Var`]: making programs |
+//! | [`mod@check`] | the proof that a plan computes its program |
 //! | [`memory`] | slots, their lives, the peak |
 //! | [`text`] | programs and plans as text, and programs back from it |
 //! | [`plan_file`], [`validate`] | plans as JSON, and what makes them safe to index |
@@ -19,6 +20,7 @@
 
 pub mod blocks;
 pub mod builder;
+pub mod check;
 pub mod error;
 pub mod eval;
 pub mod grad;
@@ -38,6 +40,7 @@ pub mod value;
 mod vjp;
 
 pub use builder::{Graph, Var};
+pub use check::{Report, Violation, check};
 pub use error::Error;
 pub use layer::Activation;
 pub use loss::Loss;

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`PlanFile::read`] trusts nothing: what it returns is [valid](Plan::validate), so that the checker and the runtime
-//! may index by ids. Whether the plan is *right* is for [`crate::check`] to say. A planner may add its certificate of
+//! may index by ids. Whether the plan is *right* is for [`mod@crate::check`] to say. A planner may add its certificate of
 //! optimality; nothing here depends on it.
 
 use serde::{Deserialize, Serialize};

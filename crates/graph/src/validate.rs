@@ -1,6 +1,6 @@
 //! Structural checks: after them every id is in range, every type is what its op infers, and layouts fit mesh and
 //! tensors, so that nobody who indexes by ids or shapes can fail. They say nothing about meaning; that is
-//! [`crate::check`]'s part.
+//! [`mod@crate::check`]'s part.
 //!
 //! Nodes are visited in order. A node whose operands are at fault is not judged itself.
 

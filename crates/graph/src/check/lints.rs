@@ -1,0 +1,82 @@
+//! What is right but wasteful.
+
+use std::collections::BTreeMap;
+
+use shardgrad_core::{Layout, Op};
+
+use super::Subject;
+use crate::node::NodeId;
+
+pub(super) fn check(subject: &mut Subject<'_>) {
+    round_trips(subject);
+    unused(subject);
+    repeated(subject);
+}
+
+/// A chain of transitions that comes back to a layout it started from or passed through.
+fn round_trips(subject: &mut Subject<'_>) {
+    let plan = subject.plan;
+    for transition in plan.transitions() {
+        let mut seen = plan.node(transition.id).operands[0];
+        loop {
+            if plan.layout(seen) == transition.to {
+                let message = format!(
+                    "{} leads back to {}, which {} has already; read that",
+                    subject.show(transition.id),
+                    subject.layout(seen),
+                    subject.show(seen)
+                );
+                subject.lint("L001", transition.id, message);
+                break;
+            }
+            match (&plan.node(seen).op, plan.node(seen).operands.first()) {
+                (Op::Transition(_), Some(&operand)) => seen = operand,
+                _ => break,
+            }
+        }
+    }
+}
+
+fn unused(subject: &mut Subject<'_>) {
+    let plan = subject.plan;
+    let mut needed = vec![false; plan.nodes.len()];
+    for output in &plan.outputs {
+        needed[output.node.index()] = true;
+    }
+    for id in plan.ids().rev().filter(|&id| plan.node(id).leaf_role().is_none()) {
+        if needed[id.index()] {
+            for operand in &plan.node(id).operands {
+                needed[operand.index()] = true;
+            }
+        }
+    }
+    for id in plan.ids().filter(|id| !needed[id.index()]) {
+        let shown = subject.show(id);
+        match &plan.node(id).op {
+            Op::Leaf(_) => {}
+            Op::Transition(t) if t.kind.is_collective() => {
+                let message = format!("{shown} communicates, but no output needs it; drop it");
+                subject.lint("L003", id, message);
+            }
+            _ => subject.lint("L002", id, format!("no output needs {shown}; drop it")),
+        }
+    }
+}
+
+fn repeated(subject: &mut Subject<'_>) {
+    let plan = subject.plan;
+    let mut made: BTreeMap<(NodeId, &Layout), NodeId> = BTreeMap::new();
+    for transition in plan.transitions() {
+        let operand = plan.node(transition.id).operands[0];
+        if let Some(&first) = made.get(&(operand, transition.to)) {
+            let message = format!(
+                "{} makes again what {} made; read that",
+                subject.show(transition.id),
+                subject.show(first)
+            );
+            subject.lint("L004", transition.id, message);
+        } else {
+            made.insert((operand, transition.to), transition.id);
+        }
+    }
+}
