@@ -1,2 +1,45 @@
-//! The `shardgrad` command.
-fn main() {}
+//! The `shardgrad` command: compare, plan, check, train. The only place that reads arguments or prints.
+
+mod args;
+mod compare;
+mod failure;
+mod output;
+mod plan;
+mod request;
+mod table;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::args::{Cli, Command};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(cli) => run(&cli.command),
+        Err(error) => match error.kind() {
+            // Help goes to standard output, with colour if that is a terminal.
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                return error.print().map_or(ExitCode::from(failure::NO), |()| ExitCode::SUCCESS);
+            }
+            _ => Err(Failure::usage(&error)),
+        },
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("shardgrad: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Compare(args) => compare::run(args),
+        Command::Plan(args) => plan::run(args),
+    }
+}

@@ -59,7 +59,7 @@ pub struct Dataset {
 }
 
 /// One step's values by the names of the program's inputs: `x`, and `y` if the loss has a target.
-pub type Batch = BTreeMap<String, Value>;
+pub type Inputs = BTreeMap<String, Value>;
 
 impl Dataset {
     /// The built-in handwritten digits.
@@ -225,12 +225,12 @@ impl Dataset {
 
     /// The values of some rows: `x` of the float type given, and `y`.
     #[must_use]
-    pub fn batch(&self, rows: &[usize], dtype: DType) -> Batch {
+    pub fn batch(&self, rows: &[usize], dtype: DType) -> Inputs {
         let width = self.width;
         let x = Value::from_fn(&TensorType::new([rows.len(), width], dtype), |i| {
             self.features[rows[i / width] * width + i % width]
         });
-        let mut batch = Batch::from([("x".to_owned(), x)]);
+        let mut batch = Inputs::from([("x".to_owned(), x)]);
         match &self.targets {
             Targets::Labels(labels) => {
                 let ty = TensorType::new([rows.len()], DType::I32);

@@ -49,6 +49,9 @@ pub enum Error {
     /// A program was refused.
     #[error(transparent)]
     Graph(#[from] shardgrad_graph::Error),
+    /// A layout was refused.
+    #[error(transparent)]
+    Planner(#[from] shardgrad_planner::Error),
 }
 
 fn column_text(column: &Option<String>) -> String {
@@ -66,6 +69,7 @@ impl Error {
             Error::Mismatch { .. } => "E404",
             Error::Core(error) => error.code(),
             Error::Graph(error) => error.code(),
+            Error::Planner(error) => error.code(),
         }
     }
 

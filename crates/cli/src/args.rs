@@ -1,0 +1,159 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use shardgrad::core::Mesh;
+
+/// Plans, proves, explains and runs the training of small networks over a mesh of devices.
+///
+/// Without a model file every command uses the built-in network 64-128-10 (relu, cross-entropy, Adam)
+/// and the built-in digits.
+#[derive(Debug, Parser)]
+#[command(
+    name = "shardgrad",
+    version,
+    verbatim_doc_comment,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Compare the collectives of layouts: what each sends, computes and holds
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
+    /// Show one plan, collective by collective or node by node
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(PlanArgs),
+}
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  shardgrad compare --mesh tp=4
+  shardgrad compare model.toml --mesh dp=2,tp=4 --layout dp=data,tp=megatron --layout auto
+  shardgrad compare --mesh tp=8 --layout column --layout row --format json -o plans.json";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  shardgrad plan --mesh tp=4 --layout megatron --explain
+  shardgrad plan --mesh tp=4 --layout megatron --format json -o plan.json";
+
+/// What is planned.
+#[derive(Debug, Args)]
+pub(crate) struct ModelArgs {
+    /// Model file (TOML); the built-in digits network if it is left out
+    #[arg(value_name = "MODEL.toml")]
+    pub(crate) model: Option<PathBuf>,
+    /// Rates of devices and links (TOML): flops, memory_bandwidth, link, axes
+    #[arg(long, value_name = "M.toml")]
+    pub(crate) machine: Option<PathBuf>,
+}
+
+/// How plans are searched for.
+#[derive(Debug, Args)]
+pub(crate) struct SearchArgs {
+    /// What is minimised
+    #[arg(long, value_enum, default_value_t = ObjectiveArg::Volume)]
+    pub(crate) objective: ObjectiveArg,
+    /// Free what the layout fixes: the work only, or the stored layouts too
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) free: Option<FreeArg>,
+    /// Whether ranks may repeat whole contractions where splits are free
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = RedundantArg::Never)]
+    pub(crate) redundant_compute: RedundantArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ObjectiveArg {
+    /// Bytes sent per device
+    Volume,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FreeArg {
+    /// Keep the stored layouts, free the work
+    Splits,
+    /// Free everything: `auto`
+    All,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RedundantArg {
+    /// Every contraction splits a label on every axis
+    Never,
+    /// The objective decides
+    Allow,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The mesh: AXIS=SIZE, outermost first
+    #[arg(long, value_name = "AXIS=SIZE,…", default_value = "tp=4")]
+    pub(crate) mesh: Mesh,
+    /// A layout to compare, repeatable: AXIS=PRESET,…, one preset for a mesh of one axis, or a layout file (TOML). All
+    /// presets that fit the mesh if it is left out
+    #[arg(long, value_name = "LAYOUT", help = layout_help())]
+    pub(crate) layout: Vec<String>,
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = CompareFormat::Table)]
+    pub(crate) format: CompareFormat,
+    /// Write the result to a file
+    #[arg(short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompareFormat {
+    /// For people
+    Table,
+    /// For programs: stable and versioned
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The mesh: AXIS=SIZE, outermost first
+    #[arg(long, value_name = "AXIS=SIZE,…", default_value = "tp=4")]
+    pub(crate) mesh: Mesh,
+    /// The layout
+    #[arg(long, value_name = "LAYOUT", default_value = "auto", help = layout_help())]
+    pub(crate) layout: String,
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+    /// Say of every collective why it is there and what would remove it
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
+    pub(crate) format: PlanFormat,
+    /// Write the result to a file
+    #[arg(short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlanFormat {
+    /// For people
+    Text,
+    /// The plan file that `check` reads
+    Json,
+}
+
+/// What a layout is, with the planner's list of presets.
+fn layout_help() -> String {
+    format!(
+        "AXIS=PRESET,…, a preset alone for a mesh of one axis, or a layout file (.toml); presets: {}",
+        shardgrad::planner::Preset::names()
+    )
+}

@@ -1,0 +1,58 @@
+//! How a command ends when it does not end well: an exit code and one line.
+
+use std::fmt;
+
+use clap::error::ErrorKind;
+
+/// Exit 1: the answer is no, or work failed.
+pub(crate) const NO: u8 = 1;
+/// Exit 2: bad usage or input.
+pub(crate) const BAD_INPUT: u8 = 2;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit code.
+    pub(crate) code: u8,
+    /// One line for stderr.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// Bad usage or input.
+    pub(crate) fn input(message: impl fmt::Display) -> Self {
+        Self { code: BAD_INPUT, message: one_line(&message.to_string()) }
+    }
+
+    /// The answer is no, or work failed.
+    pub(crate) fn no(message: impl fmt::Display) -> Self {
+        Self { code: NO, message: one_line(&message.to_string()) }
+    }
+
+    /// What the argument parser refused.
+    pub(crate) fn usage(error: &clap::Error) -> Self {
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return Self::input("a command was expected; see `shardgrad --help`");
+        }
+        let text = error.to_string();
+        // The first paragraph says what is wrong; the rest is tips and usage.
+        let first = text.split("\n\n").next().unwrap_or_default();
+        let message = first.strip_prefix("error: ").unwrap_or(first);
+        Self::input(format!("{}; see `shardgrad --help`", one_line(message)))
+    }
+}
+
+/// Lines joined to one, runs of blanks to one blank.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn many_lines_become_one() {
+        assert_eq!(one_line("not provided:\n  --mesh <MESH>\n"), "not provided: --mesh <MESH>");
+    }
+}

@@ -1,0 +1,86 @@
+//! From arguments to trainings and layouts.
+
+use std::path::Path;
+
+use shardgrad::core::{Machine, Mesh};
+use shardgrad::graph::{Activation, Loss};
+use shardgrad::optimizers::Adam;
+use shardgrad::planner::{Free, Options, Preset, Redundant};
+use shardgrad::{Batch, LayoutFile, Mlp, ModelFile, Training, read_machine};
+
+use crate::args::{FreeArg, ModelArgs, RedundantArg, SearchArgs};
+use crate::failure::Failure;
+
+/// The training that is planned: a model file's, or that of the built-in digits.
+pub(crate) fn training(args: &ModelArgs) -> Result<Training, Failure> {
+    match &args.model {
+        Some(path) => Ok(Training::from_file(&ModelFile::read(path).map_err(Failure::input)?)),
+        None => Ok(digits()),
+    }
+}
+
+/// The built-in network for the built-in digits.
+pub(crate) fn digits() -> Training {
+    let model = Mlp::new(&[64, 128, 10]).named("digits").activation(Activation::Relu);
+    Training::new(model, Loss::CrossEntropy, Adam::new(1e-3), Batch(64))
+}
+
+/// The machine that is planned for.
+pub(crate) fn machine(args: &ModelArgs) -> Result<Machine, Failure> {
+    args.machine
+        .as_deref()
+        .map_or_else(|| Ok(Machine::default()), |path| read_machine(path).map_err(Failure::input))
+}
+
+/// A training with the options of the search.
+pub(crate) fn with_search(training: Training, args: &SearchArgs, machine: &Machine) -> Training {
+    let redundant = match args.redundant_compute {
+        RedundantArg::Never => Redundant::Never,
+        RedundantArg::Allow => Redundant::Allow,
+    };
+    let options = Options { redundant, machine: machine.clone(), ..Options::default() };
+    training.options(options)
+}
+
+/// A training with one layout: presets, or a layout file; then with what is freed.
+pub(crate) fn with_layout(
+    training: Training,
+    layout: &str,
+    free: Option<FreeArg>,
+) -> Result<Training, Failure> {
+    let training = if Path::new(layout).extension().is_some_and(|e| e == "toml") {
+        let file = LayoutFile::read(Path::new(layout)).map_err(Failure::input)?;
+        training.layout_file(&file)
+    } else {
+        training.layout(layout)
+    };
+    let training = training.map_err(|e| Failure::input(format!("--layout {layout}: {e}")))?;
+    Ok(match free {
+        Some(FreeArg::Splits) => training.free(Free::Splits),
+        Some(FreeArg::All) => training.free(Free::All),
+        None => training,
+    })
+}
+
+/// The layouts that are compared when none is named. One axis: every preset. Several: every way to share the batch on
+/// all axes but the last with every way to share it or the features on the last; and `auto`.
+pub(crate) fn layouts_that_fit(mesh: &Mesh) -> Vec<String> {
+    let (last, outer) = match mesh.axes().split_last() {
+        Some((last, outer)) if !outer.is_empty() => (last, outer),
+        _ => return Preset::ALL.iter().map(|p| p.name().to_owned()).collect(),
+    };
+    let mut layouts = Vec::new();
+    for data in [Preset::Data, Preset::Fsdp, Preset::Zero1] {
+        for inner in Preset::ALL {
+            let shares_data = matches!(inner, Preset::Data | Preset::Fsdp | Preset::Zero1);
+            if matches!(inner, Preset::Replicated | Preset::Auto) || shares_data && inner != data {
+                continue;
+            }
+            let outer = outer.iter().map(|axis| format!("{}={data}", axis.name));
+            let all: Vec<String> = outer.chain([format!("{}={inner}", last.name)]).collect();
+            layouts.push(all.join(","));
+        }
+    }
+    layouts.push(Preset::Auto.name().to_owned());
+    layouts
+}

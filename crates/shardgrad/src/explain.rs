@@ -1,0 +1,48 @@
+//! A plan in words: its totals, its boundary, and every collective with its reason.
+
+use std::fmt::Write as _;
+
+use crate::report::PlanReport;
+
+/// The plan in words. `legend` says what the letters of formulas stand for.
+pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
+    let totals = &report.totals;
+    let mut text = format!("layout {} on {mesh}\n", report.layout);
+    let kinds: Vec<String> = totals.by_kind.iter().map(|(k, n)| format!("{n} {k}")).collect();
+    let kinds = if kinds.is_empty() { "no collectives".to_owned() } else { kinds.join(", ") };
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "sent per device: {} bytes ({kinds})", totals.bytes_per_device);
+    let _ = writeln!(
+        text,
+        "{}",
+        if report.optimal {
+            format!("optimal: by {} no plan of this space is better", report.objective)
+        } else {
+            format!("lower bound: {} bytes", report.lower_bound_bytes)
+        }
+    );
+    let _ = writeln!(text, "peak per device: {} bytes", totals.peak_bytes_per_device);
+    if !legend.is_empty() {
+        let _ = writeln!(text, "letters: {legend}");
+    }
+    for (index, c) in report.collectives.iter().enumerate() {
+        let scalar = if c.scalar { ", a scalar" } else { "" };
+        let _ = writeln!(
+            text,
+            "{}. {} {} over {} of {}{scalar}: {} → {}, {} bytes per device ({} elements)",
+            index + 1,
+            c.phase,
+            c.kind,
+            c.axes.join(", "),
+            c.tensor,
+            c.from,
+            c.to,
+            c.bytes_per_device,
+            c.formula,
+        );
+        if !c.why.is_empty() {
+            let _ = writeln!(text, "   {}", c.why);
+        }
+    }
+    text
+}

@@ -1,0 +1,295 @@
+//! The model file: an MLP, its training, and optionally pins and splits, in TOML.
+//!
+//! | key | default | meaning |
+//! |---|---|---|
+//! | `name` | the file's name | shown in reports |
+//! | `batch` | | rows of a step |
+//! | `dtype` | `"f32"` | `"f32"` or `"f64"` |
+//! | `seed` | 0 | of initial parameters and of the order of rows |
+//! | `loss` | `"mse"` | `"mse"`, `"cross_entropy"` or `"sum"` |
+//! | `optimizer` | `"none"` | `"none"`, `"sgd"`, `"momentum"`, `"adam"`, `"adamw"`, or a table of `name` and hyperparameters |
+//! | `micro_batches` | 1 | more than 1: gradients accumulate over that many parts of the batch |
+//! | `input_gradient` | false | also produce `grad(x)` |
+//! | `[[layer]]` | | one or more: `in`, `out`, `bias` (true), `activation` (`"none"`, `"relu"`, `"gelu"`, `"tanh"`, `"sigmoid"`) |
+//! | `[pins]` | none | layouts of named values: `"grad(x)" = "tp: S(0)"` |
+//! | `[splits]` | none | work of layers by axis: `"0" = "tp: out"`; `batch`, `in`, `out` or `none` |
+//!
+//! A *layout file* has `[pins]`, `[splits]` and `layout`, the presets as on the command line.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer};
+use shardgrad_core::{DType, LayoutSpec, Machine};
+use shardgrad_graph::{LayerSpec, Loss, MlpSpec, Optimizer};
+use shardgrad_planner::{LayoutRequest, Split};
+
+use crate::error::Error;
+use crate::toml_file;
+
+/// A model with the layouts that its author demands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelFile {
+    /// The model and how it is trained.
+    pub spec: MlpSpec,
+    /// Pins and splits.
+    pub layouts: LayoutFile,
+}
+
+/// Pins and splits by name: those of a model file, or a layout file of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LayoutFile {
+    /// The presets, as in `dp=data, tp=megatron`; axes they do not name are replicated.
+    pub layout: Option<String>,
+    /// Layouts of named values.
+    pub pins: BTreeMap<String, LayoutSpec>,
+    /// Splits of layers, by axis.
+    pub splits: BTreeMap<usize, Vec<(String, Split)>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelFields {
+    name: Option<String>,
+    batch: usize,
+    dtype: Option<DType>,
+    #[serde(default)]
+    seed: u64,
+    loss: Option<Loss>,
+    #[serde(default)]
+    optimizer: Optimizer,
+    micro_batches: Option<usize>,
+    #[serde(default)]
+    input_gradient: bool,
+    #[serde(default, rename = "layer")]
+    layers: Vec<LayerSpec>,
+    #[serde(default)]
+    pins: BTreeMap<String, LayoutSpec>,
+    #[serde(default)]
+    splits: BTreeMap<String, SplitsOfLayer>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LayoutFields {
+    layout: Option<String>,
+    #[serde(default)]
+    pins: BTreeMap<String, LayoutSpec>,
+    #[serde(default)]
+    splits: BTreeMap<String, SplitsOfLayer>,
+}
+
+/// `tp: out, dp: batch`.
+struct SplitsOfLayer(Vec<(String, Split)>);
+
+impl<'de> Deserialize<'de> for SplitsOfLayer {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        let mut splits: Vec<(String, Split)> = Vec::new();
+        for part in text.split(',') {
+            let Some((axis, split)) = part.split_once(':') else {
+                return Err(serde::de::Error::custom(format!(
+                    "split `{text}` is not of the form `axis: split, …`, for example `tp: out`"
+                )));
+            };
+            let axis = axis.trim().to_owned();
+            if splits.iter().any(|(known, _)| *known == axis) {
+                return Err(serde::de::Error::custom(format!(
+                    "axis `{axis}` is named twice in split `{text}`"
+                )));
+            }
+            splits.push((axis, split.parse().map_err(serde::de::Error::custom)?));
+        }
+        Ok(Self(splits))
+    }
+}
+
+impl ModelFile {
+    /// Reads a model file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or says something that is no model: the error names file, line or key, what was found and
+    /// what was expected.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        Self::from_fields(path, toml_file::read(path)?)
+    }
+
+    /// As [`ModelFile::read`], of text; `path` is for messages and for the default name.
+    ///
+    /// ```
+    /// use shardgrad::ModelFile;
+    /// let text = "batch = 8\n[[layer]]\nin = 4\nout = 3\n";
+    /// let model = ModelFile::parse("tiny.toml".as_ref(), text)?;
+    /// assert_eq!((model.spec.name.as_str(), model.spec.batch), ("tiny", 8));
+    ///
+    /// let error = ModelFile::parse("tiny.toml".as_ref(), "batch = \"8\"").unwrap_err();
+    /// assert_eq!(error.to_string(), "tiny.toml:1: `batch`: invalid type: string \"8\", expected usize");
+    /// # Ok::<(), shardgrad::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ModelFile::read`].
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Error> {
+        Self::from_fields(path, toml_file::parse(path, text)?)
+    }
+
+    fn from_fields(path: &Path, fields: ModelFields) -> Result<Self, Error> {
+        let stem = || path.file_stem().map_or("model".into(), |s| s.to_string_lossy().into_owned());
+        let base = MlpSpec::new(&fields.name.unwrap_or_else(stem), fields.batch);
+        let spec = MlpSpec {
+            dtype: fields.dtype.unwrap_or(base.dtype),
+            seed: fields.seed,
+            loss: fields.loss.unwrap_or(base.loss),
+            optimizer: fields.optimizer,
+            micro_batches: fields.micro_batches.unwrap_or(base.micro_batches),
+            input_gradient: fields.input_gradient,
+            layers: fields.layers,
+            ..base
+        };
+        spec.validate().map_err(|e| Error::bad_file(path, None, e.to_string()))?;
+        let layouts =
+            LayoutFile { layout: None, pins: fields.pins, splits: numbered(path, fields.splits)? };
+        Ok(Self { spec, layouts })
+    }
+}
+
+/// Splits by the layer's number.
+fn numbered(
+    path: &Path,
+    splits: BTreeMap<String, SplitsOfLayer>,
+) -> Result<BTreeMap<usize, Vec<(String, Split)>>, Error> {
+    splits
+        .into_iter()
+        .map(|(layer, splits)| match layer.parse() {
+            Ok(index) => Ok((index, splits.0)),
+            Err(_) => Err(Error::bad_file(
+                path,
+                None,
+                format!("`splits.{layer}`: the number of a layer was expected, as in \"0\" = \"tp: out\""),
+            )),
+        })
+        .collect()
+}
+
+impl LayoutFile {
+    /// Reads a layout file: the keys `layout`, `[pins]` and `[splits]`.
+    ///
+    /// # Errors
+    /// As [`ModelFile::read`].
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let fields: LayoutFields = toml_file::read(path)?;
+        Ok(Self {
+            layout: fields.layout,
+            pins: fields.pins,
+            splits: numbered(path, fields.splits)?,
+        })
+    }
+
+    /// A request with these pins and splits added.
+    #[must_use]
+    pub fn add_to(&self, mut request: LayoutRequest) -> LayoutRequest {
+        for (name, pin) in &self.pins {
+            request = request.pin(name, pin.clone());
+        }
+        for (layer, splits) in &self.splits {
+            for (axis, split) in splits {
+                request = request.split(*layer, axis, *split);
+            }
+        }
+        request
+    }
+}
+
+/// Reads a machine file: `flops`, `memory_bandwidth`, `link` (`latency`, `bandwidth`) and, by axis, `axes`.
+///
+/// # Errors
+/// The file cannot be read, or a key is missing, unknown, or no positive rate.
+pub fn read_machine(path: &Path) -> Result<Machine, Error> {
+    let machine: Machine = toml_file::read(path)?;
+    match machine.validate() {
+        Ok(()) => Ok(machine),
+        Err(shardgrad_core::Error::BadMachine { problem }) => {
+            Err(Error::bad_file(path, None, problem))
+        }
+        Err(other) => Err(other.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYER: &str = "[[layer]]\nin = 4\nout = 3\n";
+
+    fn parse(text: &str) -> Result<ModelFile, String> {
+        ModelFile::parse(Path::new("m.toml"), text).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "name = \"two\"\nbatch = 6\ndtype = \"f64\"\nseed = 7\nloss = \"cross_entropy\"\n\
+            micro_batches = 1\ninput_gradient = true\n\
+            optimizer = { name = \"adam\", lr = 0.25, beta1 = 0.5 }\n\
+            [[layer]]\nin = 4\nout = 5\nbias = false\nactivation = \"gelu\"\n[[layer]]\nin = 5\nout = 3\n\
+            [pins]\n\"grad(x)\" = \"tp: S(0)\"\n[splits]\n\"0\" = \"tp: out, dp: batch\"\n";
+        let file = parse(text).unwrap();
+        let spec = &file.spec;
+        assert_eq!(
+            (spec.name.as_str(), spec.batch, spec.dtype, spec.seed),
+            ("two", 6, DType::F64, 7)
+        );
+        assert_eq!((spec.loss, spec.input_gradient), (Loss::CrossEntropy, true));
+        let adam =
+            Optimizer::Adam { lr: 0.25, beta1: 0.5, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
+        assert_eq!(spec.optimizer, adam);
+        assert_eq!(spec.layers.len(), 2);
+        assert!(!spec.layers[0].bias && spec.layers[1].bias);
+        assert_eq!(file.layouts.pins["grad(x)"].to_string(), "[tp: S(0)]");
+        let splits = [("tp".to_owned(), Split::Out), ("dp".to_owned(), Split::Batch)];
+        assert_eq!(file.layouts.splits[&0], splits);
+    }
+
+    #[test]
+    fn bad_models_are_refused_on_one_line_naming_the_key() {
+        let cases: [(String, &[&str]); 13] = [
+            ("batch = 2".into(), &["m.toml", "`layer`"]),
+            (LAYER.into(), &["m.toml", "`batch`"]),
+            (format!("batch = 0\n{LAYER}"), &["`batch`", "0"]),
+            (
+                format!("batch = 2\ndtype = \"f16\"\n{LAYER}"),
+                &["m.toml:2", "`dtype`", "f16", "f32"],
+            ),
+            (format!("batch = 2\ndtype = \"i32\"\n{LAYER}"), &["`dtype`", "i32", "f32"]),
+            (format!("batch = 2\nlos = \"mse\"\n{LAYER}"), &["m.toml:2", "`los`", "`loss`"]),
+            (format!("batch = 2\noptimizer = \"adm\"\n{LAYER}"), &["m.toml:2", "adm", "adamw"]),
+            (
+                format!("batch = 2\noptimizer = {{ name = \"sgd\", beta1 = 0.5 }}\n{LAYER}"),
+                &["m.toml:2", "optimizer.beta1", "sgd", "lr"],
+            ),
+            (
+                format!("batch = 2\n{LAYER}[[layer]]\nin = 4\nout = 3\n"),
+                &["`layer[1].in`", "4", "3"],
+            ),
+            (format!("batch = 2\n{LAYER}activation = \"rely\"\n"), &["m.toml:5", "rely", "relu"]),
+            (
+                format!("batch = 2\n{LAYER}[pins]\nx = \"tp: Q\"\n"),
+                &["m.toml:6", "`x`", "Q", "S(dim)"],
+            ),
+            (
+                format!("batch = 2\n{LAYER}[splits]\n\"0\" = \"tp\"\n"),
+                &["m.toml:6", "`0`", "tp: out"],
+            ),
+            (
+                format!("batch = 2\n{LAYER}[splits]\nfirst = \"tp: out\"\n"),
+                &["splits.first", "number"],
+            ),
+        ];
+        for (text, parts) in cases {
+            let message = parse(&text).unwrap_err();
+            assert!(!message.contains('\n'), "{message}");
+            for part in parts {
+                assert!(message.contains(part), "{message:?} lacks {part:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A program with its plan, and what is said about both.
+
+use shardgrad_core::ops::Role;
+use shardgrad_core::{Machine, Mesh};
+use shardgrad_graph::plan_file::PlanFile;
+use shardgrad_graph::{Optimizer, Plan, Program, text};
+use shardgrad_planner::{LayoutRequest, Objective, Options};
+
+use crate::error::Error;
+use crate::explain::explain;
+use crate::report::{ModelReport, PlanReport, Verdict};
+use crate::symbols::Symbols;
+
+/// A program, its plan on a mesh, and the machine it was planned for.
+///
+/// A program of one's own, planned with pins:
+///
+/// ```
+/// use shardgrad::prelude::*;
+/// let g = Graph::new("attention scores", DType::F32);
+/// let q = g.input("q", [8, 16, 4])?;
+/// let k = g.input("k", [8, 16, 4])?;
+/// g.output("scores", q.einsum("hqd,hkd->hqk", k)?, OutputRole::Value)?;
+///
+/// let mesh = Mesh::new([("tp", 4)])?;
+/// let request = LayoutRequest::auto()
+///     .pin("q", "tp: S(0)".parse()?)
+///     .pin("k", "tp: S(0)".parse()?);
+/// let plan = Planned::new(g.finish(), &mesh, &request, &Machine::default(), &Options::default())?;
+/// // Heads are independent: nothing is sent.
+/// assert_eq!(plan.report().totals.bytes_per_device, 0);
+/// # Ok::<(), shardgrad::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Planned {
+    program: Program,
+    plan: Plan,
+    machine: Machine,
+    verdict: Verdict,
+    optimizer: Optimizer,
+    seed: u64,
+}
+
+impl Planned {
+    /// The best plan of a program on a mesh.
+    ///
+    /// # Errors
+    /// The request does not fit the program or the mesh.
+    pub fn new(
+        program: Program,
+        mesh: &Mesh,
+        request: &LayoutRequest,
+        machine: &Machine,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let planned = shardgrad_planner::plan(&program, mesh, request, options)?;
+        let objective = match options.objective {
+            Objective::Volume => "volume",
+        };
+        let verdict = Verdict {
+            objective: objective.to_owned(),
+            optimal: planned.optimal,
+            lower_bound_bytes: planned.lower_bound_bytes,
+        };
+        Ok(Self {
+            program,
+            plan: planned.plan,
+            machine: machine.clone(),
+            verdict,
+            optimizer: Optimizer::None,
+            seed: 0,
+        })
+    }
+
+    /// With the optimizer whose scalars (`lr`, bias corrections) a trainer sets each step.
+    #[must_use]
+    pub fn with_optimizer(mut self, optimizer: Optimizer) -> Self {
+        self.optimizer = optimizer;
+        self
+    }
+
+    /// With the seed of initial parameters.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The mesh.
+    #[must_use]
+    pub fn mesh(&self) -> &Mesh {
+        &self.plan.mesh
+    }
+
+    /// The optimizer.
+    #[must_use]
+    pub fn optimizer(&self) -> Optimizer {
+        self.optimizer
+    }
+
+    /// The seed of initial parameters.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The plan in numbers.
+    #[must_use]
+    pub fn report(&self) -> PlanReport {
+        PlanReport::new(&self.program, &self.plan, &self.machine, self.verdict.clone())
+    }
+
+    /// The model in numbers: its batch is the first extent of its first input.
+    #[must_use]
+    pub fn model_report(&self) -> ModelReport {
+        let leaves = || self.program.leaves().map(|id| self.program.node(id));
+        let input = leaves().find(|n| n.leaf_role() == Some(Role::Input));
+        let float = leaves().map(|n| n.ty.dtype).find(|d| d.is_float());
+        ModelReport {
+            name: self.program.name.clone(),
+            batch: input.and_then(|n| n.ty.shape.first().copied()).unwrap_or(1),
+            dtype: float.unwrap_or(shardgrad_core::DType::F32),
+        }
+    }
+
+    /// The plan in words: totals, and why every collective is there.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        let legend = Symbols::new(&self.program).legend();
+        explain(&self.report(), &self.mesh().to_string(), &legend)
+    }
+
+    /// The plan node by node.
+    #[must_use]
+    pub fn listing(&self) -> String {
+        text::display_plan(&self.plan, &self.program).to_string()
+    }
+
+    /// The plan file: program and plan as JSON, which `shardgrad check` reads.
+    ///
+    /// # Errors
+    /// None in practice: every part has a JSON form.
+    pub fn to_json(&self) -> Result<String, Error> {
+        Ok(PlanFile::new(self.program.clone(), self.plan.clone()).to_json()?)
+    }
+}
