@@ -1,0 +1,135 @@
+//! What ranks say to each other: the [`Communicator`] trait, message tags and counters.
+//!
+//! A communicator belongs to one rank. `send` and `recv` match on source *and* tag; `exchange` does one of each
+//! concurrently, so that every schedule passes at channel capacity 0. Whatever goes wrong on one rank makes every other
+//! rank's next or current call return an error at once.
+
+use std::fmt;
+
+use shardgrad_core::{AxisSet, DType, TransitionKind};
+
+use crate::error::Error;
+use crate::tensor::Data;
+
+/// What a collective says about itself in every message, so that ranks which disagree find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CollectiveId {
+    /// How many collectives the rank ran over the same axes before.
+    pub sequence: u64,
+    /// Its kind.
+    pub kind: TransitionKind,
+    /// The axes it runs over.
+    pub axes: AxisSet,
+    /// Element type.
+    pub dtype: DType,
+    /// Elements of the global tensor.
+    pub elements: usize,
+}
+
+impl fmt::Display for CollectiveId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} #{} over ", self.kind, self.sequence)?;
+        for (i, axis) in self.axes.iter().enumerate() {
+            write!(f, "{}{axis}", if i == 0 { "mesh axis " } else { ", " })?;
+        }
+        write!(f, " of {} {} elements", self.elements, self.dtype)
+    }
+}
+
+/// What tells messages of one source apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tag {
+    /// A message of the user's.
+    User(u64),
+    /// A message of a collective; those of one pair of ranks arrive in order.
+    Collective(CollectiveId),
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tag::User(tag) => write!(f, "a message with tag {tag}"),
+            Tag::Collective(id) => id.fmt(f),
+        }
+    }
+}
+
+/// A message to send.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The receiver.
+    pub to: usize,
+    /// Its tag.
+    pub tag: Tag,
+    /// Its elements.
+    pub payload: Data,
+}
+
+/// A message to receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming {
+    /// The sender.
+    pub from: usize,
+    /// Its tag.
+    pub tag: Tag,
+}
+
+/// Payload that a rank sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes of their elements.
+    pub bytes: u64,
+}
+
+/// One rank's end of a world.
+pub trait Communicator {
+    /// This rank.
+    fn rank(&self) -> usize;
+
+    /// Number of ranks.
+    fn size(&self) -> usize;
+
+    /// Sends and receives concurrently: the round of a schedule.
+    ///
+    /// # Errors
+    /// Another rank failed, disagrees, or did not come in time; a peer that does not exist.
+    fn exchange(
+        &mut self,
+        send: Option<Outgoing>,
+        receive: Option<Incoming>,
+    ) -> Result<Option<Data>, Error>;
+
+    /// Number of the next collective over these axes, and a note of it for reports.
+    fn begin(
+        &mut self,
+        kind: TransitionKind,
+        axes: AxisSet,
+        dtype: DType,
+        elements: usize,
+    ) -> CollectiveId;
+
+    /// What this rank sent so far.
+    fn traffic(&self) -> Traffic;
+
+    /// Sends a message; returns when it is taken, or when it fits the channel.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    fn send(&mut self, to: usize, tag: Tag, payload: Data) -> Result<(), Error> {
+        self.exchange(Some(Outgoing { to, tag, payload }), None).map(|_| ())
+    }
+
+    /// Receives the message with this source and tag.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    fn recv(&mut self, from: usize, tag: Tag) -> Result<Data, Error> {
+        self.exchange(None, Some(Incoming { from, tag }))?.ok_or(Error::WrongBuffer {
+            what: "a received message",
+            expected: "a payload".to_owned(),
+            found: "none".to_owned(),
+        })
+    }
+}
