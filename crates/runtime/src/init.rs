@@ -138,11 +138,14 @@ mod tests {
     #[test]
     fn values_depend_on_seed_and_ordinal_and_are_spread_right() {
         let ty = TensorType::new([100, 100], DType::F64);
-        let draw = |init: Init, seed, ordinal| {
-            match init.block(seed, ordinal, &ty, &Block::whole(&ty.shape)) {
-                Data::F64(values) => values,
-                other => panic!("{other:?}"),
-            }
+        let draw = |init: Init, seed, ordinal| match init.block(
+            seed,
+            ordinal,
+            &ty,
+            &Block::whole(&ty.shape),
+        ) {
+            Data::F64(values) => values,
+            other => panic!("{other:?}"),
         };
         let uniform = Init::of(Role::Param, &ty);
         assert_eq!(uniform, Init::Uniform { bound: 0.1 });
@@ -168,6 +171,9 @@ mod tests {
     fn biases_and_state_start_at_zero() {
         let bias = TensorType::new([5], DType::F32);
         assert_eq!(Init::of(Role::Param, &bias), Init::Constant(0.0));
-        assert_eq!(Init::of(Role::State, &TensorType::new([5, 5], DType::F32)), Init::Constant(0.0));
+        assert_eq!(
+            Init::of(Role::State, &TensorType::new([5, 5], DType::F32)),
+            Init::Constant(0.0)
+        );
     }
 }

@@ -185,8 +185,7 @@ impl fmt::Display for Rotation {
         for round in 0..self.ranks {
             write!(f, "\nround {round:<3}")?;
             for rank in 0..self.ranks {
-                let cell =
-                    format!("B{} {:?}", self.owner(round, rank), self.columns(round, rank));
+                let cell = format!("B{} {:?}", self.owner(round, rank), self.columns(round, rank));
                 write!(f, " {cell:>16}")?;
             }
         }

@@ -24,7 +24,7 @@ pub trait Number: Element + Default + PartialEq {
     fn mul(self, other: Self, overflow: &mut bool) -> Self;
     /// Quotient; of integers rounded towards zero, and an overflow if the divisor is 0.
     fn div(self, other: Self, overflow: &mut bool) -> Self;
-    /// The larger; NaN if one of them is.
+    /// The larger; NaN if one of them is, the first of equals.
     fn larger(self, other: Self) -> Self;
     /// The nearest value of this type; integers are rounded towards zero.
     fn from_f64(value: f64) -> Self;
@@ -81,7 +81,7 @@ macro_rules! float {
             }
             #[inline(always)]
             fn larger(self, other: Self) -> Self {
-                if self > other || self.is_nan() { self } else { other }
+                if other > self || other.is_nan() { other } else { self }
             }
             #[inline(always)]
             #[allow(clippy::cast_possible_truncation)]

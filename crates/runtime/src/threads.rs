@@ -118,6 +118,10 @@ impl ThreadComm {
             .collect()
     }
 
+    pub(crate) fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.shared))
+    }
+
     /// Runs a rank's work; its error or panic becomes every other rank's [`Error::PeerFailed`].
     ///
     /// # Errors
@@ -330,6 +334,21 @@ impl Communicator for ThreadComm {
 
     fn traffic(&self) -> Traffic {
         self.traffic
+    }
+}
+
+/// A look at a world from outside its ranks.
+pub(crate) struct Watch(Arc<Shared>);
+
+impl Watch {
+    /// Whether a rank failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.0.failed.load(Ordering::Acquire)
+    }
+
+    /// What every rank did last.
+    pub(crate) fn report(&self) -> String {
+        self.0.board.report()
     }
 }
 
