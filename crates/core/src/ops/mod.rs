@@ -176,8 +176,11 @@ impl Op {
             Op::Div => Signature::elementwise(2, result.rank()).linear(Linearity::OneOf(0b01)),
             Op::Scale(c) => Signature::elementwise(1, result.rank())
                 .linear(Linearity::OneOf(1))
-                .monotone(c.value() > 0.0),
-            Op::AddConst(_) => Signature::elementwise(1, result.rank()).monotone(true),
+                .monotone(c.value() > 0.0 && result.dtype.is_float()),
+            // The least integer, which terms without elements hold, is no −∞: it overflows.
+            Op::AddConst(_) => {
+                Signature::elementwise(1, result.rank()).monotone(result.dtype.is_float())
+            }
             Op::Unary(unary) => unary.signature(result.rank()),
             Op::Compare(_) => Signature::elementwise(2, result.rank()),
             Op::CompareConst(..) => Signature::elementwise(1, result.rank()),
