@@ -202,7 +202,8 @@ fn the_backward_pass_has_no_needless_op() {
         let mut actual = ops(&MlpSpec { loss, ..two_layers() });
         let mut expected: Vec<String> =
             [own, &relu, &affine, &affine].concat().into_iter().map(str::to_owned).collect();
-        (actual.sort(), expected.sort());
+        actual.sort();
+        expected.sort();
         assert_eq!(actual, expected, "{loss}");
     };
     // The seed is folded into the first op that needs it.
