@@ -54,7 +54,7 @@ fn every_layout_trains_the_same_network() {
             let plan = plan(&program, mesh, seed);
             let mut trainer = Trainer::threads(&plan, 7).unwrap();
             let names: Vec<String> = trainer.stored().map(|(n, _)| n.to_owned()).collect();
-            let mut all = |trainer: &mut Trainer| -> Vec<Value> {
+            let all = |trainer: &mut Trainer| -> Vec<Value> {
                 names.iter().map(|n| trainer.gather(n).unwrap()).collect()
             };
             let start = all(&mut trainer);
