@@ -30,6 +30,12 @@ pub(crate) enum Command {
     /// Show one plan, collective by collective or node by node
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
+    /// Prove a plan file right, with the independent checker
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// Train on in-process devices and show that the sharded run equals the dense one
+    #[command(after_help = TRAIN_EXAMPLES)]
+    Train(TrainArgs),
 }
 
 const COMPARE_EXAMPLES: &str = "\
@@ -42,6 +48,17 @@ const PLAN_EXAMPLES: &str = "\
 Examples:
   shardgrad plan --mesh tp=4 --layout megatron --explain
   shardgrad plan --mesh tp=4 --layout megatron --format json -o plan.json";
+
+const CHECK_EXAMPLES: &str = "\
+Example:
+  shardgrad plan --mesh tp=4 --layout megatron --format json -o plan.json
+  shardgrad check plan.json";
+
+const TRAIN_EXAMPLES: &str = "\
+Examples:
+  shardgrad train
+  shardgrad train --mesh tp=4 --layout megatron --epochs 5 --verify
+  shardgrad train model.toml --data rows.csv --mesh dp=3 --layout zero1";
 
 /// What is planned.
 #[derive(Debug, Args)]
@@ -148,6 +165,34 @@ pub(crate) enum PlanFormat {
     Text,
     /// The plan file that `check` reads
     Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Plan file, as `plan --format json` writes it
+    #[arg(value_name = "PLAN.json")]
+    pub(crate) plan: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Data file (CSV with a header; last column `label`, or the targets); the built-in digits if it is left out
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// The mesh: AXIS=SIZE, outermost first
+    #[arg(long, value_name = "AXIS=SIZE,…", default_value = "dp=2,tp=2")]
+    pub(crate) mesh: Mesh,
+    /// The layout [default: dp=data,tp=megatron where the mesh has these axes, else auto]
+    #[arg(long, value_name = "LAYOUT", help = layout_help())]
+    pub(crate) layout: Option<String>,
+    /// Times to go through the data
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) epochs: u64,
+    /// Compare every step with the dense one
+    #[arg(long)]
+    pub(crate) verify: bool,
 }
 
 /// What a layout is, with the planner's list of presets.

@@ -1,13 +1,16 @@
 //! The `shardgrad` command: compare, plan, check, train. The only place that reads arguments or prints.
 
 mod args;
+mod check;
 mod compare;
 mod failure;
 mod output;
 mod plan;
 mod request;
 mod table;
+mod train;
 mod units;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -41,5 +44,7 @@ fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Compare(args) => compare::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Train(args) => train::run(args),
     }
 }

@@ -109,6 +109,7 @@ impl Graph {
         }
         for (i, node) in nodes.iter().enumerate() {
             depends[i] |= vjp::is_differentiable(&node.op)
+                && node.ty.dtype.is_float()
                 && node.operands.iter().any(|o| depends[o.index()]);
         }
         let mut needed = vec![false; count];

@@ -111,36 +111,6 @@ fn a_layer_over_sequences_keeps_its_labels() {
 }
 
 #[test]
-fn contractions_outside_layers_have_none() {
-    let g = Graph::new("mixed", DType::F64);
-    let x = g.input("x", [4, 3]).unwrap();
-    let (w, v, u) = (
-        g.param("w0", [3, 5]).unwrap(),
-        g.param("v", [5, 2]).unwrap(),
-        g.param("u", [3, 3]).unwrap(),
-    );
-    // Before a layer, after it, and after its gradient.
-    let before = x.matmul(u).unwrap();
-    let after = before.linear(w, None, Activation::None).unwrap().matmul(v).unwrap();
-    for gradient in g.grad(after.sum_all().unwrap(), &[x, w, v, u]).unwrap() {
-        g.output(&format!("gradient {}", gradient.id()), gradient, OutputRole::Value).unwrap();
-    }
-    g.output("later", after.matmul(after.transpose(&[1, 0]).unwrap()).unwrap(), OutputRole::Value)
-        .unwrap();
-    let program = g.finish();
-    let (mine, others): (Vec<_>, Vec<_>) = program
-        .nodes
-        .iter()
-        .filter(|n| matches!(n.op, Op::Einsum(_)))
-        .partition(|n| n.layer.is_some());
-    assert_eq!((mine.len(), others.len()), (3, 7));
-    let of_layer =
-        |n: &&shardgrad_graph::Node| n.operands.iter().any(|o| Some(*o) == program.named("w0"));
-    assert_eq!(mine.iter().filter(|n| of_layer(n)).count(), 2);
-    assert!(!others.iter().any(|n| of_layer(&n)));
-}
-
-#[test]
 fn outputs_are_gradients_or_updates() {
     let roles = |program: &Program| -> Vec<(String, &'static str, Option<String>)> {
         let leaf = |of| program.node(of).leaf_name().map(str::to_owned);
@@ -232,8 +202,7 @@ fn the_backward_pass_has_no_needless_op() {
         let mut actual = ops(&MlpSpec { loss, ..two_layers() });
         let mut expected: Vec<String> =
             [own, &relu, &affine, &affine].concat().into_iter().map(str::to_owned).collect();
-        actual.sort();
-        expected.sort();
+        (actual.sort(), expected.sort());
         assert_eq!(actual, expected, "{loss}");
     };
     // The seed is folded into the first op that needs it.
@@ -282,12 +251,6 @@ fn micro_batches_make_the_gradients_of_the_whole_batch() {
                 );
             }
             assert_eq!(rows.len(), whole_rows.len());
-            for name in ["grad(w0)", "grad(b1)"] {
-                let node = program.node(program.named(name).unwrap());
-                assert_eq!((node.phase, node.op.name()), (Phase::Backward, "add"), "{name}");
-            }
-            let loss = program.node(program.outputs[0].node);
-            assert_eq!((loss.phase, loss.op.name()), (Phase::Forward, "add"));
             // One recorded layer each, whose contractions are those of all parts; backward of a part before the next.
             assert_eq!(program.layers.len(), 2);
             assert_eq!(contractions(&program, 1).len(), 3 * micro_batches);

@@ -52,6 +52,9 @@ pub enum Error {
     /// A layout was refused.
     #[error(transparent)]
     Planner(#[from] shardgrad_planner::Error),
+    /// A run failed.
+    #[error(transparent)]
+    Runtime(#[from] shardgrad_runtime::Error),
 }
 
 fn column_text(column: &Option<String>) -> String {
@@ -70,6 +73,7 @@ impl Error {
             Error::Core(error) => error.code(),
             Error::Graph(error) => error.code(),
             Error::Planner(error) => error.code(),
+            Error::Runtime(error) => error.code(),
         }
     }
 

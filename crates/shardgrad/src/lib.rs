@@ -12,6 +12,7 @@ pub mod prelude;
 pub mod report;
 mod symbols;
 mod toml_file;
+pub mod trainer;
 pub mod training;
 
 pub use dataset::Dataset;
@@ -19,6 +20,7 @@ pub use error::Error;
 pub use model_file::{LayoutFile, ModelFile, read_machine};
 pub use nn::Mlp;
 pub use planned::Planned;
+pub use trainer::Trainer;
 pub use training::{Batch, Training};
 
 pub use shardgrad_core as core;

@@ -3,7 +3,7 @@
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Machine, Mesh};
 use shardgrad_graph::plan_file::PlanFile;
-use shardgrad_graph::{Optimizer, Plan, Program, text};
+use shardgrad_graph::{Optimizer, Plan, Program, check, text};
 use shardgrad_planner::{LayoutRequest, Objective, Options};
 
 use crate::error::Error;
@@ -114,6 +114,12 @@ impl Planned {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// What the independent checker says of the plan.
+    #[must_use]
+    pub fn check(&self) -> check::Report {
+        check::check(&self.plan, &self.program)
     }
 
     /// The plan in numbers.

@@ -24,6 +24,7 @@ pub struct Batch(pub usize);
 ///     .layout("dp=data, tp=megatron")?
 ///     .plan(&mesh, &Machine::default())?;
 /// assert_eq!(plan.plan().layout, "dp=data, tp=megatron");
+/// assert!(plan.check().violations.is_empty());
 /// println!("{}", plan.explain());
 /// # Ok::<(), shardgrad::Error>(())
 /// ```

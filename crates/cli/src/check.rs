@@ -1,0 +1,40 @@
+//! `shardgrad check`: the independent checker on a plan file.
+
+use shardgrad::graph::check::check;
+use shardgrad::graph::plan_file::PlanFile;
+
+use crate::args::CheckArgs;
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let name = args.plan.display();
+    let text = std::fs::read_to_string(&args.plan)
+        .map_err(|e| Failure::input(format!("{name}: cannot be read: {e}")))?;
+    let file = PlanFile::read(&text).map_err(|e| Failure::input(format!("{name}: {e}")))?;
+    let report = check(&file.plan, &file.program);
+    let mut out = String::new();
+    for lint in &report.lints {
+        out.push_str(&format!("wasteful: {lint}\n"));
+    }
+    for violation in &report.violations {
+        out.push_str(&format!("wrong: {violation}\n"));
+    }
+    if report.violations.is_empty() {
+        let totals = file.plan.totals();
+        out.push_str(&format!(
+            "right: {} nodes on {}, {} collectives and {} reductions of scalars, {} bytes per device\n",
+            file.plan.nodes.len(),
+            file.plan.mesh,
+            totals.launches,
+            totals.scalar_reductions,
+            totals.bytes_per_device,
+        ));
+        return output::print(&out);
+    }
+    output::print(&out)?;
+    Err(Failure::no(format!(
+        "{name}: {} violation(s); the plan is not right",
+        report.violations.len()
+    )))
+}

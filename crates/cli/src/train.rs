@@ -1,0 +1,294 @@
+//! `shardgrad train`: train on in-process devices, and show that the sharded run equals the dense one.
+//!
+//! What standard output says depends on the arguments and files only: no time of day, no durations. Progress goes to
+//! standard error, and only to a terminal.
+
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use shardgrad::core::{DType, Machine, Mesh};
+use shardgrad::dataset::{TargetColumns, Targets};
+use shardgrad::graph::{Loss, MlpSpec, Optimizer, Value};
+use shardgrad::report::TotalsReport;
+use shardgrad::trainer::counted_as_predicted;
+use shardgrad::{Dataset, Planned, Trainer, Training};
+
+use crate::args::TrainArgs;
+use crate::failure::Failure;
+use crate::units::bytes;
+use crate::verify::Verifier;
+use crate::{output, request, table};
+
+pub(crate) fn run(args: &TrainArgs) -> Result<(), Failure> {
+    let machine = request::machine(&args.model)?;
+    let training = request::training(&args.model)?;
+    let layout = args.layout.clone().unwrap_or_else(|| default_layout(&args.mesh));
+    let training = request::with_layout(training, &layout, None)?;
+    let spec = training.spec().clone();
+    if spec.optimizer == Optimizer::None {
+        return Err(Failure::input(
+            "`optimizer` is none, so there is nothing to train; sgd, momentum, adam or adamw was expected",
+        ));
+    }
+    let data = dataset(args.data.as_deref(), &spec)?;
+    let per_epoch = data.epoch(spec.seed, 0, spec.batch).len();
+    if per_epoch == 0 {
+        return Err(Failure::input(format!(
+            "`batch` is {}, but the data has only {} rows to train on",
+            spec.batch,
+            data.training_rows().len()
+        )));
+    }
+    let planned = training.plan(&args.mesh, &machine).map_err(Failure::input)?;
+    output::print(&plan_summary(&planned))?;
+
+    let mut run = Run::new(&training, &planned, &data, &args.mesh, &machine)?;
+    let bar = progress(args.epochs * per_epoch as u64);
+    output::print(&format!("{:>6}  {:>12}  {:>18}", "epoch", "loss", run.held_out.title()))?;
+    for epoch in 0..args.epochs {
+        let loss = run.epoch(epoch, &spec, args.verify, &bar)?;
+        let shown = args.epochs.div_ceil(10);
+        if epoch == 0 || (epoch + 1) % shown == 0 || epoch + 1 == args.epochs {
+            let held_out = run.held_out.measure(&mut run.trainer)?;
+            bar.suspend(|| {
+                output::print(&format!("{:>6}  {loss:>12.6}  {held_out:>18}", epoch + 1))
+            })?;
+        }
+    }
+    bar.finish_and_clear();
+    output::print(&run.evidence(args.verify))
+}
+
+/// `dp=data,tp=megatron`, as far as the mesh has these axes; else `auto`.
+fn default_layout(mesh: &Mesh) -> String {
+    let known: Vec<&str> = [("dp", "dp=data"), ("tp", "tp=megatron")]
+        .iter()
+        .filter(|(axis, _)| mesh.axis(axis).is_ok())
+        .map(|(_, layout)| *layout)
+        .collect();
+    if known.is_empty() { "auto".to_owned() } else { known.join(",") }
+}
+
+/// The data file, or the digits where they fit the model.
+fn dataset(file: Option<&Path>, spec: &MlpSpec) -> Result<Dataset, Failure> {
+    let targets = match spec.loss {
+        Loss::CrossEntropy => TargetColumns::Label { classes: spec.outputs() },
+        Loss::Mse => TargetColumns::Values(spec.outputs()),
+        Loss::Sum => TargetColumns::Values(0),
+    };
+    match file {
+        Some(path) => Dataset::from_csv(path, spec.inputs(), targets).map_err(Failure::input),
+        None if spec.loss == Loss::CrossEntropy && (spec.inputs(), spec.outputs()) == (64, 10) => {
+            Ok(Dataset::digits())
+        }
+        None => Err(Failure::input(format!(
+            "--data: a file was expected, since the built-in digits want cross_entropy, 64 inputs and 10 outputs, but the model has {}, {} and {}",
+            spec.loss,
+            spec.inputs(),
+            spec.outputs()
+        ))),
+    }
+}
+
+fn plan_summary(planned: &Planned) -> String {
+    let (report, model) = (planned.report(), planned.model_report());
+    format!(
+        "{}: batch {}, {}, on {}, layout {}\n{}sent per device and step: {}; peak per device: {}\n",
+        model.name,
+        model.batch,
+        model.dtype,
+        planned.mesh(),
+        report.layout,
+        table::collectives(&report, true),
+        bytes(report.totals.bytes_per_device),
+        bytes(report.totals.peak_bytes_per_device),
+    )
+}
+
+/// A bar on standard error, if that is a terminal.
+fn progress(steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} step {pos} of {len}, {eta} left")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(steps).with_style(style)
+}
+
+struct Run<'a> {
+    data: &'a Dataset,
+    planned: &'a Planned,
+    totals: TotalsReport,
+    trainer: Trainer,
+    verifier: Verifier,
+    held_out: HeldOut<'a>,
+    /// The dense run that goes its own way, and the largest difference of losses so far.
+    free: Option<(Trainer, f64)>,
+    steps: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        training: &Training,
+        planned: &'a Planned,
+        data: &'a Dataset,
+        mesh: &Mesh,
+        machine: &Machine,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            data,
+            planned,
+            totals: planned.report().totals,
+            trainer: Trainer::threads(planned).map_err(Failure::no)?,
+            verifier: Verifier::new(training, planned, mesh, machine)?,
+            held_out: HeldOut::new(training, data, mesh, machine)?,
+            free: None,
+            steps: 0,
+        })
+    }
+
+    /// Trains an epoch and returns its mean loss. Every step's counts are held to the plan's prediction; the first step,
+    /// or with `verify` every step, to the dense run.
+    fn epoch(
+        &mut self,
+        epoch: u64,
+        spec: &MlpSpec,
+        verify: bool,
+        bar: &ProgressBar,
+    ) -> Result<f64, Failure> {
+        if verify && self.free.is_none() {
+            self.free = Some((dense(self.planned, spec)?, 0.0));
+        }
+        let batches = self.data.epoch(spec.seed, epoch, spec.batch);
+        let mut sum = 0.0;
+        for rows in &batches {
+            let inputs = self.data.batch(rows, spec.dtype);
+            let report = if verify || self.steps == 0 {
+                self.verifier.step(&mut self.trainer, &inputs)?
+            } else {
+                self.trainer.step(&inputs).map_err(Failure::no)?
+            };
+            self.steps += 1;
+            let step = self.steps;
+            counted_as_predicted(&self.totals, &report.counted)
+                .map_err(|e| Failure::no(format!("step {step}: {e}")))?;
+            let loss = report.loss.unwrap_or(f64::NAN);
+            if !loss.is_finite() {
+                return Err(Failure::no(format!(
+                    "step {step}: the loss is {loss}; a smaller learning rate may help"
+                )));
+            }
+            if let Some((dense, apart)) = &mut self.free {
+                let other = dense.step(&inputs).map_err(Failure::no)?.loss.unwrap_or(f64::NAN);
+                *apart = apart.max((loss - other).abs());
+            }
+            sum += loss;
+            bar.inc(1);
+        }
+        #[allow(clippy::cast_precision_loss)]
+        Ok(sum / batches.len() as f64)
+    }
+
+    fn evidence(&self, verify: bool) -> String {
+        let totals = &self.totals;
+        let mut text = format!(
+            "counted = predicted in all {} steps, per device: {} launches of {} bytes, {} reductions of scalars of {} bytes, peak {} bytes\n",
+            self.steps,
+            totals.launches,
+            totals.bytes_per_device,
+            totals.scalar_reductions,
+            totals.scalar_bytes_per_device,
+            totals.peak_bytes_per_device,
+        );
+        text.push_str(&format!("sharded = dense in {}\n", self.verifier.summary()));
+        if let Some((_, apart)) = &self.free {
+            text.push_str(&format!(
+                "run freely side by side, the losses of the sharded and the dense run differ by at most {apart:.1e} (no bound is claimed: differences grow with the steps)\n"
+            ));
+        } else if !verify {
+            text.push_str("--verify compares every step, not the first alone\n");
+        }
+        text
+    }
+}
+
+/// The same training on one device.
+fn dense(planned: &Planned, spec: &MlpSpec) -> Result<Trainer, Failure> {
+    let mesh = Mesh::new([("one", 1)]).map_err(Failure::no)?;
+    let plan = Training::of(spec.clone())
+        .plan(&mesh, &Machine::default())
+        .map_err(Failure::no)?
+        .with_seed(planned.seed());
+    Trainer::threads(&plan).map_err(Failure::no)
+}
+
+/// The forward pass on the rows that are never trained on.
+struct HeldOut<'a> {
+    data: &'a Dataset,
+    rows: Vec<usize>,
+    forward: Trainer,
+    dtype: DType,
+}
+
+impl<'a> HeldOut<'a> {
+    fn new(
+        training: &Training,
+        data: &'a Dataset,
+        mesh: &Mesh,
+        machine: &Machine,
+    ) -> Result<Self, Failure> {
+        let rows = data.held_out_rows();
+        let plan = training.plan_forward(rows.len(), mesh, machine).map_err(Failure::no)?;
+        let forward = Trainer::threads(&plan).map_err(Failure::no)?;
+        Ok(Self { data, rows, forward, dtype: training.spec().dtype })
+    }
+
+    fn title(&self) -> &'static str {
+        match self.data.targets() {
+            Targets::Labels(_) => "held-out accuracy",
+            Targets::Values { width: 0, .. } => "held-out mean",
+            Targets::Values { .. } => "held-out mse",
+        }
+    }
+
+    /// Accuracy by the largest output, or the mean squared error.
+    #[allow(clippy::cast_precision_loss)]
+    fn measure(&mut self, trainer: &mut Trainer) -> Result<String, Failure> {
+        for name in self.forward.stored() {
+            let value = trainer.get(&name).map_err(Failure::no)?;
+            self.forward.set(&name, &value).map_err(Failure::no)?;
+        }
+        let mut inputs = self.data.batch(&self.rows, self.dtype);
+        inputs.remove("y");
+        let report = self.forward.step(&inputs).map_err(Failure::no)?;
+        let out = report.outputs.get("out").map(Value::to_f64s).unwrap_or_default();
+        let width = out.len() / self.rows.len().max(1);
+        Ok(match self.data.targets() {
+            Targets::Labels(labels) => {
+                let right = self
+                    .rows
+                    .iter()
+                    .zip(out.chunks_exact(width.max(1)))
+                    .filter(|(row, logits)| usize::try_from(labels[**row]) == Ok(largest(logits)))
+                    .count();
+                format!("{:.1} %", 100.0 * right as f64 / self.rows.len() as f64)
+            }
+            Targets::Values { width: 0, .. } => {
+                format!("{:.6}", out.iter().sum::<f64>() / out.len() as f64)
+            }
+            Targets::Values { width, data } => {
+                let expected = self.rows.iter().flat_map(|r| &data[r * width..(r + 1) * width]);
+                let squares: f64 = out.iter().zip(expected).map(|(a, b)| (a - b) * (a - b)).sum();
+                format!("{:.6}", squares / out.len() as f64)
+            }
+        })
+    }
+}
+
+/// Index of the largest element, the first of equals.
+fn largest(values: &[f64]) -> usize {
+    let mut best = 0;
+    for (index, value) in values.iter().enumerate() {
+        if *value > values[best] {
+            best = index;
+        }
+    }
+    best
+}
