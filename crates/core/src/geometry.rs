@@ -133,7 +133,9 @@ pub fn boundaries_coincide(a: usize, b: usize, mesh: &Mesh, axes: &[usize]) -> b
         let coords = mesh.coords(rank);
         let ra = nested_split(a, mesh, axes.iter().copied(), &coords);
         let rb = nested_split(b, mesh, axes.iter().copied(), &coords);
-        ra.start * b == rb.start * a && ra.end * b == rb.end * a
+        // Products of two extents can exceed a usize.
+        let equal = |x: usize, y: usize| x as u128 * b as u128 == y as u128 * a as u128;
+        equal(ra.start, rb.start) && equal(ra.end, rb.end)
     })
 }
 
@@ -165,6 +167,7 @@ mod tests {
         assert_eq!(lens, [2, 1, 2, 1]);
         assert!(!boundaries_coincide(6, 12, &mesh, &[0, 1]));
         assert!(boundaries_coincide(8, 24, &mesh, &[0, 1]));
+        assert!(boundaries_coincide(1 << 31, 1 << 51, &mesh, &[0, 1]));
     }
 
     #[test]
