@@ -5,7 +5,10 @@ mod support;
 use shardgrad_core::DType;
 use shardgrad_core::ops::{Comparison, Role};
 use shardgrad_graph::text::{display_plan, parse_program};
-use shardgrad_graph::{Graph, Layer, OutputRole, Phase, Program};
+use shardgrad_graph::{
+    Activation, Graph, Layer, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Phase, PlanFile,
+    Program,
+};
 use support::{data_parallel, megatron, two_layers};
 
 /// Every op, odd names, layers, pins, all roles of outputs.
@@ -67,6 +70,36 @@ fn the_text_of_a_program_reads_back_exactly() {
         let back = parse_program(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         assert_eq!(back, program, "{text}");
         assert_eq!(back.to_string(), text);
+    }
+}
+
+#[test]
+fn training_programs_round_trip_and_their_replicated_plans_are_right() {
+    let layer = |inputs, outputs, activation| LayerSpec { inputs, outputs, bias: true, activation };
+    for (optimizer, loss) in [
+        ("none", Loss::Sum),
+        ("sgd", Loss::Mse),
+        ("momentum", Loss::CrossEntropy),
+        ("adam", Loss::Mse),
+        ("adamw", Loss::CrossEntropy),
+    ] {
+        let spec = MlpSpec {
+            layers: vec![layer(5, 7, Activation::Gelu), layer(7, 3, Activation::None)],
+            loss,
+            optimizer: Optimizer::named(optimizer).unwrap(),
+            micro_batches: 2,
+            input_gradient: true,
+            ..MlpSpec::new("mlp", 6)
+        };
+        let program = spec.training_program().unwrap();
+        program.validate().unwrap();
+        assert_eq!(parse_program(&program.to_string()).unwrap(), program, "{program}");
+        let plan = support::lay_out(&program, "a=2, b=3", &[], &[]);
+        let report = shardgrad_graph::check(&plan, &program);
+        assert!(report.is_right(), "{report}");
+        assert!(report.lints.is_empty(), "{report}\n{program}");
+        let file = PlanFile::new(program, plan);
+        assert_eq!(PlanFile::read(&file.to_json().unwrap()).unwrap(), file);
     }
 }
 

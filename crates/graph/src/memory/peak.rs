@@ -74,115 +74,60 @@ pub struct Peak {
 struct Slot {
     /// Column of its size.
     size: usize,
-    /// The leaf that lives in it from the start.
+    /// The role of the leaf that lives in it from the start.
     role: Option<Role>,
 }
 
-/// The peak of a plan whose slots are assigned.
-#[must_use]
-pub fn peak(plan: &Plan) -> Peak {
-    let mut sizes = Sizes::new(&plan.mesh);
-    let count = plan.slots.iter().max().map_or(0, |&slot| slot as usize + 1);
-    let mut slots: Vec<Option<Slot>> = vec![None; count];
-    // The slot that each node brings to life, and the staging of each node.
-    let mut born: Vec<Option<SlotId>> = vec![None; plan.nodes.len()];
-    let mut staging: Vec<Option<usize>> = vec![None; plan.nodes.len()];
-    for id in plan.ids() {
-        let (node, slot) = (plan.node(id), plan.slots[id.index()]);
-        if slots[slot as usize].is_none() {
-            let size = sizes.block(&node.ty, plan.layout(id));
-            slots[slot as usize] = Some(Slot { size, role: node.leaf_role() });
-            born[id.index()] = Some(slot).filter(|_| node.leaf_role().is_none());
-        }
-        if let (Op::Transition(transition), Some(&operand)) = (&node.op, node.operands.first()) {
-            let column =
-                sizes.staging(*transition, &node.ty, plan.layout(operand), plan.layout(id));
-            staging[id.index()] = Some(column);
-        }
-    }
-    let frees = super::frees(plan);
-    let bytes =
-        |slot: SlotId, rank: usize| slots[slot as usize].map_or(0, |s| sizes.on(s.size, rank));
+/// What happens to memory at each node.
+struct Timeline<'a> {
+    plan: &'a Plan,
+    sizes: Sizes<'a>,
+    /// By number; `None` if no node lives there.
+    slots: Vec<Option<Slot>>,
+    /// The slot that each node brings to life.
+    born: Vec<Option<SlotId>>,
+    /// Column of each node's staging.
+    staging: Vec<Option<usize>>,
+    /// The slots that die after each node.
+    frees: Vec<Vec<SlotId>>,
+}
 
-    // The peak and its place on one rank.
-    let run = |rank: usize| {
-        let mut live = Stored::of(&slots, &sizes, rank).total();
-        let mut most = (live, NodeId(0));
+impl<'a> Timeline<'a> {
+    fn of(plan: &'a Plan) -> Self {
+        let mut sizes = Sizes::new(&plan.mesh);
+        let count = plan.slots.iter().max().map_or(0, |&slot| slot as usize + 1);
+        let mut slots: Vec<Option<Slot>> = vec![None; count];
+        let mut born: Vec<Option<SlotId>> = vec![None; plan.nodes.len()];
+        let mut staging: Vec<Option<usize>> = vec![None; plan.nodes.len()];
         for id in plan.ids() {
-            live += born[id.index()].map_or(0, |slot| bytes(slot, rank));
-            let now = live + staging[id.index()].map_or(0, |column| sizes.on(column, rank));
-            if now > most.0 {
-                most = (now, id);
+            let (node, slot) = (plan.node(id), plan.slots[id.index()]);
+            if slots[slot as usize].is_none() {
+                let size = sizes.block(&node.ty, plan.layout(id));
+                slots[slot as usize] = Some(Slot { size, role: node.leaf_role() });
+                born[id.index()] = Some(slot).filter(|_| node.leaf_role().is_none());
             }
-            live -= frees[id.index()].iter().map(|&slot| bytes(slot, rank)).sum::<u64>();
-        }
-        most
-    };
-    let (first, class_of) = sizes.classes();
-    let peaks: Vec<(u64, NodeId)> = first.iter().map(|&rank| run(rank)).collect();
-    let stored: Vec<Stored> = first.iter().map(|&rank| Stored::of(&slots, &sizes, rank)).collect();
-
-    let (mut largest, mut rank) = (0, 0);
-    for (class, &member) in first.iter().enumerate() {
-        if peaks[class].0 > peaks[largest].0 {
-            (largest, rank) = (class, member);
-        }
-    }
-    let (bytes_at_peak, at) = peaks[largest];
-    Peak {
-        bytes: bytes_at_peak,
-        rank,
-        at,
-        per_rank: class_of.iter().map(|&class| peaks[class].0).collect(),
-        by_category: categories(plan, &slots, &sizes, &born, &frees, &staging, rank, at),
-        stored: class_of.iter().map(|&class| stored[class]).collect(),
-    }
-}
-
-/// What is live at a node on a rank.
-#[allow(clippy::too_many_arguments)]
-fn categories(
-    plan: &Plan,
-    slots: &[Option<Slot>],
-    sizes: &Sizes<'_>,
-    born: &[Option<SlotId>],
-    frees: &[Vec<SlotId>],
-    staging: &[Option<usize>],
-    rank: usize,
-    at: NodeId,
-) -> Categories {
-    let Stored { inputs, parameters, state } = Stored::of(slots, sizes, rank);
-    let mut found = Categories { inputs, parameters, state, ..Categories::default() };
-    let mut live: Vec<bool> = vec![false; slots.len()];
-    let mut phase: Vec<Phase> = vec![Phase::Forward; slots.len()];
-    for id in plan.ids().take_while(|&id| id <= at) {
-        if let Some(slot) = born[id.index()] {
-            live[slot as usize] = true;
-        }
-        phase[plan.slots[id.index()] as usize] = plan.node(id).phase;
-        if id < at {
-            for &slot in &frees[id.index()] {
-                live[slot as usize] = false;
+            if let (Op::Transition(transition), Some(&operand)) = (&node.op, node.operands.first())
+            {
+                let (from, to) = (plan.layout(operand), plan.layout(id));
+                staging[id.index()] = Some(sizes.staging(*transition, &node.ty, from, to));
             }
         }
+        Self { plan, sizes, slots, born, staging, frees: super::frees(plan) }
     }
-    for (index, slot) in slots.iter().enumerate().filter(|(index, _)| live[*index]) {
-        let bytes = slot.map_or(0, |s| sizes.on(s.size, rank));
-        match phase[index] {
-            Phase::Forward => found.activations += bytes,
-            Phase::Backward | Phase::Update => found.gradients += bytes,
-        }
-    }
-    found.staging =
-        staging.get(at.index()).copied().flatten().map_or(0, |column| sizes.on(column, rank));
-    found
-}
 
-impl Stored {
-    fn of(slots: &[Option<Slot>], sizes: &Sizes<'_>, rank: usize) -> Self {
-        let mut stored = Self::default();
-        for slot in slots.iter().flatten() {
-            let bytes = sizes.on(slot.size, rank);
+    fn bytes(&self, slot: SlotId, rank: usize) -> u64 {
+        self.slots[slot as usize].map_or(0, |s| self.sizes.on(s.size, rank))
+    }
+
+    fn staging(&self, id: NodeId, rank: usize) -> u64 {
+        let column = self.staging.get(id.index()).copied().flatten();
+        column.map_or(0, |column| self.sizes.on(column, rank))
+    }
+
+    fn stored(&self, rank: usize) -> Stored {
+        let mut stored = Stored::default();
+        for slot in self.slots.iter().flatten() {
+            let bytes = self.sizes.on(slot.size, rank);
             match slot.role {
                 Some(Role::Input | Role::Scalar) => stored.inputs += bytes,
                 Some(Role::Param) => stored.parameters += bytes,
@@ -193,6 +138,72 @@ impl Stored {
         stored
     }
 
+    /// The peak of one rank, and the first node at which it is reached.
+    fn run(&self, rank: usize) -> (u64, NodeId) {
+        let mut live = self.stored(rank).total();
+        let mut most = (live, NodeId(0));
+        for id in self.plan.ids() {
+            live += self.born[id.index()].map_or(0, |slot| self.bytes(slot, rank));
+            let now = live + self.staging(id, rank);
+            if now > most.0 {
+                most = (now, id);
+            }
+            live -= self.frees[id.index()].iter().map(|&slot| self.bytes(slot, rank)).sum::<u64>();
+        }
+        most
+    }
+
+    /// What is live at a node on a rank.
+    fn categories(&self, rank: usize, at: NodeId) -> Categories {
+        let Stored { inputs, parameters, state } = self.stored(rank);
+        let staging = self.staging(at, rank);
+        let mut found = Categories { inputs, parameters, state, staging, ..Categories::default() };
+        // The phase of the value in each live slot that is no leaf's.
+        let mut live: Vec<Option<Phase>> = vec![None; self.slots.len()];
+        for id in self.plan.ids().take_while(|&id| id <= at) {
+            let slot = self.plan.slots[id.index()] as usize;
+            if self.slots[slot].is_some_and(|s| s.role.is_none()) {
+                live[slot] = Some(self.plan.node(id).phase);
+            }
+            if id < at {
+                for &slot in &self.frees[id.index()] {
+                    live[slot as usize] = None;
+                }
+            }
+        }
+        for (slot, phase) in live.into_iter().enumerate() {
+            let bytes = self.slots[slot].map_or(0, |s| self.sizes.on(s.size, rank));
+            match phase {
+                Some(Phase::Forward) => found.activations += bytes,
+                Some(Phase::Backward | Phase::Update) => found.gradients += bytes,
+                None => {}
+            }
+        }
+        found
+    }
+}
+
+/// The peak of a plan whose slots are assigned.
+#[must_use]
+pub fn peak(plan: &Plan) -> Peak {
+    let timeline = Timeline::of(plan);
+    let (first, class_of) = timeline.sizes.classes();
+    let peaks: Vec<(u64, NodeId)> = first.iter().map(|&rank| timeline.run(rank)).collect();
+    let stored: Vec<Stored> = first.iter().map(|&rank| timeline.stored(rank)).collect();
+    let largest = (0..peaks.len())
+        .fold(0, |best, class| if peaks[class].0 > peaks[best].0 { class } else { best });
+    let ((bytes, at), rank) = (peaks[largest], first[largest]);
+    Peak {
+        bytes,
+        rank,
+        at,
+        per_rank: class_of.iter().map(|&class| peaks[class].0).collect(),
+        by_category: timeline.categories(rank, at),
+        stored: class_of.iter().map(|&class| stored[class]).collect(),
+    }
+}
+
+impl Stored {
     /// All of them together.
     #[must_use]
     pub fn total(&self) -> u64 {

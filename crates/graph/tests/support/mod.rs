@@ -1,6 +1,8 @@
 //! Hand-made plans: a program's nodes with layouts that follow from the leaves', and the transitions a test names.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod checking;
+
 use std::collections::BTreeMap;
 
 use shardgrad_core::ops::{Comparison, Role};

@@ -1,0 +1,114 @@
+//! Slots: overlaps, early overwrites and wrong places are refused by their codes.
+
+mod support;
+
+use shardgrad_core::Placement;
+use shardgrad_graph::{Graph, NodeId, OutputRole, check, memory};
+use support::checking::{assert_right, assert_sound, node_named, refused, right_plans};
+use support::{lay_out, leaf};
+
+#[test]
+fn overlapping_slots_are_refused() {
+    let mut tried = 0;
+    for (program, plan) in right_plans().into_iter().take(4) {
+        for id in plan.ids() {
+            for slot in 0..plan.slots.iter().max().unwrap() + 2 {
+                if slot == plan.slots[id.index()] || slot as usize >= plan.nodes.len() {
+                    continue;
+                }
+                let mut moved = plan.clone();
+                moved.slots[id.index()] = slot;
+                let unused = !plan.slots.contains(&slot);
+                let names_anew = |node: NodeId| memory::is_alias(&plan.node(node).op);
+                let aliased = names_anew(id)
+                    || plan.ids().any(|n| names_anew(n) && plan.node(n).operands[0] == id);
+                // A result between two others that share a slot leaves a gap: the third would not overwrite what it reads.
+                let old = plan.slots[id.index()];
+                let shares = |ids: std::ops::Range<usize>| plan.slots[ids].contains(&old);
+                let between = shares(0..id.index()) && shares(id.index() + 1..plan.nodes.len());
+                let alone = unused && !aliased && !between;
+                let report = check(&moved, &program);
+                // In a slot of its own every result but an alias is right; elsewhere only where it could overwrite an
+                // operand that the plan keeps apart: none here, for slots were assigned as tightly as the rules allow.
+                let second =
+                    plan.node(id).operands.iter().skip(1).any(|o| plan.slots[o.index()] == slot);
+                assert!(report.is_right() == alone || second, "{id} in {slot}: {report}\n{plan}");
+                assert_sound(&report);
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 500, "{tried}");
+}
+
+#[test]
+fn each_fault_of_slots_has_its_code() {
+    use shardgrad_core::DType::F32;
+    let g = Graph::new("slots", F32);
+    let x = g.input("x", [4, 4]).unwrap();
+    let w = leaf(&g, "w", shardgrad_core::ops::Role::Param, &[4, 4]);
+    let a = x.exp().unwrap().named("a").unwrap();
+    let b = a.relu().unwrap().named("b").unwrap();
+    let c = b.add(a).unwrap().named("c").unwrap();
+    let flat = c.reshape(&[16]).unwrap().named("flat").unwrap();
+    let product = c.matmul(w).unwrap().named("product").unwrap();
+    let new = w.sub(product).unwrap().named("new").unwrap();
+    g.output("w", new, OutputRole::Update { of: w.id() }).unwrap();
+    g.output("flat", flat, OutputRole::Value).unwrap();
+    let program = g.finish();
+    let plan = lay_out(&program, "d=2", &[("x", "d: S(0)"), ("w", "d: R")], &[("product", "d: R")]);
+    assert_right(&plan, &program);
+    let node = |name: &str| node_named(&plan, &program, name).index();
+    let with_slot = |name: &str, slot: u32| {
+        let mut wrong = plan.clone();
+        wrong.slots[node(name)] = slot;
+        wrong
+    };
+    let slot_of = |name: &str| plan.slots[node(name)];
+    // In place too early: a is read again by the addition.
+    let report = refused(&with_slot("b", slot_of("a")), &program, "C050");
+    assert!(report.violations[0].message.contains("`a`"), "{report}");
+    // An alias elsewhere than its operand.
+    let free = plan.slots.iter().max().unwrap() + 1;
+    refused(&with_slot("flat", free), &program, "C051");
+    // A product over its operand.
+    refused(&with_slot("product", slot_of("c")), &program, "C052");
+    // A sum over an input.
+    assert!(refused(&with_slot("a", slot_of("x")), &program, "C054").codes().contains(&"C054"));
+    // An output that is overwritten: the update in the slot of the reshaped output.
+    let mut wrong = plan.clone();
+    wrong.slots[node("product")] = slot_of("c");
+    refused(&wrong, &program, "C055");
+    // Two leaves in one slot.
+    refused(&with_slot("w", slot_of("x")), &program, "C052");
+}
+
+#[test]
+fn an_update_that_overwrites_a_leaf_that_is_read_later_is_refused() {
+    let g = Graph::new("late", shardgrad_core::DType::F32);
+    let w = leaf(&g, "w", shardgrad_core::ops::Role::Param, &[4]);
+    let new = w.scale(0.5).unwrap();
+    let old = w.sum_all().unwrap();
+    g.output("w", new, OutputRole::Update { of: w.id() }).unwrap();
+    g.output("n", old, OutputRole::Value).unwrap();
+    let program = g.finish();
+    let plan = lay_out(&program, "d=2", &[], &[]);
+    assert_right(&plan, &program);
+    let mut wrong = plan.clone();
+    wrong.slots[1] = wrong.slots[0];
+    assert_eq!(refused(&wrong, &program, "C050").codes(), ["C050"]);
+}
+
+#[test]
+fn in_place_writes_need_equal_blocks() {
+    // The same global type in another layout: only a wrong plan has an elementwise op there, so C010 comes along.
+    let g = Graph::new("blocks", shardgrad_core::DType::F32);
+    let x = g.input("x", [4, 4]).unwrap();
+    let a = x.exp().unwrap().named("a").unwrap();
+    g.output("b", a.relu().unwrap().named("b").unwrap(), OutputRole::Value).unwrap();
+    let program = g.finish();
+    let mut wrong = lay_out(&program, "d=2", &[("x", "d: S(0)")], &[]);
+    assert_eq!(wrong.slots[1], wrong.slots[2]);
+    wrong.layouts[2] = wrong.layouts[2].with(0, Placement::Shard(1));
+    assert_eq!(refused(&wrong, &program, "C053").codes(), ["C010", "C053"]);
+}
