@@ -53,7 +53,7 @@ fn page(root: &Path) -> String {
     let mut page = String::from(
         "# Errors, violations and lints\n\n\
          Every message is one line: what was found, what is legal, what to do. Codes are stable. Parts in braces vary. This \
-         page is\nwritten from the sources (`UPDATE_DOCS=1 cargo test -p shardgrad-tests --test errors_page` rewrites it).\n",
+         page is\nwritten from the sources (`UPDATE_DOCS=1 cargo test -p shardgrad-graph --test errors_page` rewrites it).\n",
     );
     let crates = [
         ("core", "Meshes, layouts, ops"),
@@ -74,9 +74,10 @@ fn page(root: &Path) -> String {
             returned(&source),
             "{name}: `/// E…` above variants and `fn code` differ"
         );
+        let package =
+            if name == "shardgrad" { name.to_owned() } else { format!("shardgrad-{name}") };
         assert_eq!(listed.len(), entries.len(), "{name}: a code stands twice");
-        let _ =
-            write!(page, "\n## {title} (`shardgrad-{name}`)\n\n| code | message |\n|---|---|\n");
+        let _ = write!(page, "\n## {title} (`{package}`)\n\n| code | message |\n|---|---|\n");
         for Entry { code, message } in entries {
             let _ = writeln!(page, "| {code} | {} |", message.replace('|', "\\|"));
         }
@@ -94,14 +95,14 @@ fn page(root: &Path) -> String {
 
 #[test]
 fn the_page_lists_every_code() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (path, page) = (root.join("docs/errors.md"), page(&root));
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &page).unwrap();
     }
     assert!(
         std::fs::read_to_string(&path).unwrap_or_default() == page,
-        "docs/errors.md differs from the sources; run UPDATE_DOCS=1 cargo test -p shardgrad-tests --test errors_page"
+        "docs/errors.md differs from the sources; run UPDATE_DOCS=1 cargo test -p shardgrad-graph --test errors_page"
     );
     assert!(page.contains("| E013 | {op} of {operands}: {problem} |"));
     assert!(page.contains("| C013 | "));
