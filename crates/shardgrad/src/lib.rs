@@ -1,4 +1,37 @@
-//! shardgrad
+//! # shardgrad
+//!
+//! An autograd framework with a sharding type system. A model is written once, as if on one device; a layout says how its
+//! tensors lie over a mesh of devices; shardgrad differentiates the model, finds the least communication that the layout
+//! needs, proves the plan right, explains it, runs it, and shows that every gradient equals the dense one.
+//!
+//! ```
+//! use shardgrad::prelude::*;
+//!
+//! let model = Mlp::new(&[64, 128, 10]).activation(Activation::Relu);
+//! let mesh = Mesh::new([("dp", 2), ("tp", 2)])?;
+//! let plan = Training::new(model, Loss::CrossEntropy, AdamW::new(1e-3), Batch(128))
+//!     .layout("dp=data, tp=megatron")?
+//!     .plan(&mesh, &Machine::default())?;
+//! println!("{}", plan.explain());
+//!
+//! let digits = Dataset::digits();
+//! let mut trainer = Trainer::threads(&plan)?;
+//! let rows = &digits.epoch(0, 0, 128)[0];
+//! let report = trainer.step(&digits.batch(rows, DType::F32))?;
+//! assert_eq!(report.counted.bytes_per_device, plan.report().totals.bytes_per_device);
+//! # Ok::<(), shardgrad::Error>(())
+//! ```
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`nn`], [`optimizers`], [`training`] | a model, how it is trained, its layout, up to the plan |
+//! | [`planned`] | a program with its plan: checked, explained, reported |
+//! | [`trainer`] | training on in-process devices |
+//! | [`dataset`] | the digits, and CSV files |
+//! | [`model_file`] | models, layouts and machines in TOML |
+//! | [`report`], [`predict`] | plans in numbers: the JSON of `shardgrad compare` |
+//! | [`core`], [`graph`], [`planner`], [`runtime`] | the crates below |
+
 pub mod dataset;
 pub mod error;
 mod explain;
