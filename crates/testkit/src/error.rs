@@ -31,6 +31,17 @@ pub enum Error {
         /// What was given: a type, or `nothing`.
         found: String,
     },
+    /// E503
+    #[error("the plan cannot run at {node}: {problem}")]
+    CannotRun {
+        /// The node.
+        node: String,
+        /// What does not fit.
+        problem: String,
+    },
+    /// The planner refused the request.
+    #[error(transparent)]
+    Planner(#[from] shardgrad_planner::Error),
 }
 
 impl Error {
@@ -42,6 +53,8 @@ impl Error {
             Error::Core(source) => source.code(),
             Error::UnknownName { .. } => "E501",
             Error::WrongInput { .. } => "E502",
+            Error::CannotRun { .. } => "E503",
+            Error::Planner(source) => source.code(),
         }
     }
 }

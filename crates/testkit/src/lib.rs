@@ -8,6 +8,7 @@
 //! | [`data`] | data that shows faults |
 //! | [`strategies`], [`recipe`] | random meshes, layouts and programs that shrink |
 //! | [`tolerance`] | how far two runs may differ by rounding: a bound for each element |
+//! | [`simulate`] | a mesh on paper, which follows a plan to the letter |
 //! | [`diagnose`] | what kind of fault turns one gradient into another |
 
 mod contraction;
@@ -17,6 +18,7 @@ pub mod error;
 mod marks;
 pub mod recipe;
 mod rounding;
+pub mod simulate;
 mod slopes;
 pub mod strategies;
 pub mod tolerance;
