@@ -39,6 +39,9 @@ pub enum Error {
         /// What does not fit.
         problem: String,
     },
+    /// The run.
+    #[error(transparent)]
+    Runtime(#[from] shardgrad_runtime::Error),
     /// The planner refused the request.
     #[error(transparent)]
     Planner(#[from] shardgrad_planner::Error),
@@ -54,6 +57,7 @@ impl Error {
             Error::UnknownName { .. } => "E501",
             Error::WrongInput { .. } => "E502",
             Error::CannotRun { .. } => "E503",
+            Error::Runtime(source) => source.code(),
             Error::Planner(source) => source.code(),
         }
     }

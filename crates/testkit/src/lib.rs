@@ -6,14 +6,19 @@
 //! | module | owns |
 //! |---|---|
 //! | [`data`] | data that shows faults |
-//! | [`strategies`], [`recipe`] | random meshes, layouts and programs that shrink |
+//! | [`strategies`], [`recipe`], [`case`] | random meshes, layouts, programs and whole cases that shrink |
 //! | [`tolerance`] | how far two runs may differ by rounding: a bound for each element |
+//! | [`equivalence`] | sharded against dense: values, gradients, predictions |
+//! | [`collectives`] | assertions on what a plan communicates |
 //! | [`simulate`] | a mesh on paper, which follows a plan to the letter |
 //! | [`diagnose`] | what kind of fault turns one gradient into another |
 
+pub mod case;
+pub mod collectives;
 mod contraction;
 pub mod data;
 pub mod diagnose;
+pub mod equivalence;
 pub mod error;
 mod marks;
 pub mod recipe;
@@ -23,5 +28,8 @@ mod slopes;
 pub mod strategies;
 pub mod tolerance;
 
+pub use equivalence::{
+    Backend, Equivalence, Layouts, Options, Reference, assert_gradients_equivalent, equivalences,
+};
 pub use error::Error;
 pub use tolerance::{Bounds, Deviation};
