@@ -10,9 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 use proptest::sample::select;
 use shardgrad_core::{LayoutSpec, Mesh, Op, Placement};
-use shardgrad_graph::{
-    Activation, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Program,
-};
+use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Program};
 use shardgrad_planner::{LayoutRequest, Preset};
 
 use crate::data::Style;
@@ -65,8 +63,8 @@ impl Case {
     #[must_use]
     pub fn request(&self, program: &Program) -> LayoutRequest {
         let presets = self.mesh.axes().iter().zip(self.presets).map(|(axis, preset)| {
-            let fits = !program.layers.is_empty()
-                || matches!(preset, Preset::Auto | Preset::Replicated);
+            let fits =
+                !program.layers.is_empty() || matches!(preset, Preset::Auto | Preset::Replicated);
             (axis.name.clone(), if fits { preset } else { Preset::Auto })
         });
         let mut request = LayoutRequest::by_axis(presets.collect());
@@ -85,8 +83,7 @@ impl Case {
         let id = program.named(name)?;
         let node = program.node(id);
         let is_scalar_leaf = node.leaf_role() == Some(shardgrad_core::ops::Role::Scalar);
-        let is_loss =
-            program.outputs.iter().any(|o| o.node == id && o.role == OutputRole::Loss);
+        let is_loss = program.outputs.iter().any(|o| o.node == id && o.role == OutputRole::Loss);
         if is_scalar_leaf || is_loss {
             return None;
         }

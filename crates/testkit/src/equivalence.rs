@@ -292,12 +292,8 @@ fn on_threads(plan: &Plan, inputs: &BTreeMap<String, Value>) -> Result<Ran, Erro
         }
     }
     let counted = &report.counted;
-    let counted = [
-        counted.bytes_per_device,
-        counted.launches,
-        counted.scalar_reductions,
-        counted.peak_bytes,
-    ];
+    let counted =
+        [counted.bytes_per_device, counted.launches, counted.scalar_reductions, counted.peak_bytes];
     Ok((outputs, counts(plan, counted)))
 }
 
@@ -351,7 +347,9 @@ pub fn assert_gradients_equivalent(
     options: &Options,
 ) -> Vec<Equivalence> {
     match equivalences(program, mesh, layouts, options) {
-        Err(error) => panic!("the comparison could not be made: {error} [{}]\n{program}", error.code()),
+        Err(error) => {
+            panic!("the comparison could not be made: {error} [{}]\n{program}", error.code())
+        }
         Ok(found) => {
             for equivalence in &found {
                 assert!(equivalence.holds(), "sharded is not dense\n{equivalence}\n{program}");

@@ -11,6 +11,7 @@
 //! | [`equivalence`] | sharded against dense: values, gradients, predictions |
 //! | [`collectives`] | assertions on what a plan communicates |
 //! | [`simulate`] | a mesh on paper, which follows a plan to the letter |
+//! | [`mutate`] | systematic faults in plans, and whether the checker sees them |
 //! | [`diagnose`] | what kind of fault turns one gradient into another |
 
 pub mod case;
@@ -21,6 +22,7 @@ pub mod diagnose;
 pub mod equivalence;
 pub mod error;
 mod marks;
+pub mod mutate;
 pub mod recipe;
 mod rounding;
 pub mod simulate;
