@@ -20,7 +20,7 @@ use crate::recipe::Recipe;
 use crate::strategies::{extents, floats, meshes, recipes, styles};
 
 /// What a case computes.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Model {
     /// A random program.
     Random(Recipe),
