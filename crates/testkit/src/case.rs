@@ -10,12 +10,13 @@ use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 use proptest::sample::select;
 use shardgrad_core::{LayoutSpec, Mesh, Op, Placement};
-use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Program};
+use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program};
 use shardgrad_planner::{LayoutRequest, Preset};
 
 use crate::data::Style;
 use crate::equivalence::Options;
 use crate::error::Error;
+use crate::random_plan::random_plan;
 use crate::recipe::Recipe;
 use crate::strategies::{extents, floats, meshes, recipes, styles};
 
@@ -48,6 +49,8 @@ pub struct Case {
     pub model: Model,
     /// Where.
     pub mesh: Mesh,
+    /// Share of wild choices of a random plan ([`crate::random_plan`]).
+    pub wildness: u8,
     /// A preset for each axis; only `auto` and `replicated` count for programs without layers.
     pub presets: [Preset; 3],
     /// Pins: the n-th named value, with placements as digits.
@@ -111,6 +114,12 @@ impl Case {
         Some(LayoutSpec(spec))
     }
 
+    /// A random plan for the case's program.
+    #[must_use]
+    pub fn random_plan(&self, program: &Program) -> Plan {
+        random_plan(program, &self.mesh, self.seed, self.wildness)
+    }
+
     /// Options of the comparison.
     #[must_use]
     pub fn options(&self) -> Options {
@@ -128,7 +137,11 @@ impl fmt::Debug for Case {
         for (name, spec) in &request.pins {
             write!(f, ", {name} = {spec}")?;
         }
-        write!(f, ", {:?} data of seed {}\n{program}", self.style, self.seed)?;
+        write!(
+            f,
+            ", {:?} data of seed {}, wildness {}\n{program}",
+            self.style, self.seed, self.wildness
+        )?;
         match &self.model {
             Model::Random(recipe) => write!(f, "{recipe:?}"),
             Model::Mlp(spec) => write!(f, "{spec:?}"),
@@ -185,14 +198,16 @@ fn cases(models: impl Strategy<Value = Model>) -> impl Strategy<Value = Case> {
     (
         models,
         meshes(),
+        any::<u8>(),
         [preset(), preset(), preset()],
         vec((any::<u8>(), any::<u16>()), 0..4),
         styles(),
         any::<u64>(),
     )
-        .prop_map(|(model, mesh, presets, pins, style, seed)| Case {
+        .prop_map(|(model, mesh, wildness, presets, pins, style, seed)| Case {
             model,
             mesh,
+            wildness,
             presets,
             pins,
             style,

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`data`] | data that shows faults |
 //! | [`strategies`], [`recipe`], [`case`] | random meshes, layouts, programs and whole cases that shrink |
+//! | [`random_plan`] | random plans that are right, with every rule and transition |
 //! | [`tolerance`] | how far two runs may differ by rounding: a bound for each element |
 //! | [`equivalence`] | sharded against dense: values, gradients, predictions |
 //! | [`collectives`] | assertions on what a plan communicates |
@@ -23,6 +24,7 @@ pub mod equivalence;
 pub mod error;
 mod marks;
 pub mod mutate;
+pub mod random_plan;
 pub mod recipe;
 mod rounding;
 pub mod simulate;

@@ -256,7 +256,7 @@ fn exchange(
     let source: Vec<Vec<f64>> = sources.iter().map(Value::to_f64s).collect();
     let mut result: Vec<Vec<f64>> = Vec::with_capacity(ranks);
     let mut schedules = Vec::with_capacity(ranks);
-    for rank in 0..ranks {
+    for (rank, values) in source.iter().enumerate() {
         let schedule = rank_schedule(transition, mesh, &ty.shape, from, to, rank);
         let (held, target) = (block_of(from, rank), block_of(to, rank));
         let identity =
@@ -269,7 +269,7 @@ fn exchange(
                         format!("rank {rank} copies a block into one of another size"),
                     ));
                 }
-                source[rank].clone()
+                values.clone()
             }
             Start::Identity(pending) => vec![identity(*pending); target.len()],
             Start::CopyInto { own, fill } => {
@@ -279,7 +279,7 @@ fn exchange(
                 let (from, into) =
                     (positions(id, &held, &region)?, positions(id, &target, &region)?);
                 for (f, i) in from.into_iter().zip(into) {
-                    start[i] = source[rank][f];
+                    start[i] = values[f];
                 }
                 start
             }
