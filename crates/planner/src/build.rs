@@ -129,7 +129,7 @@ impl<'a> Builder<'a> {
         let canonical = self.table(id).layout(choice.result).clone();
         let leaf = node.leaf_role().is_some();
         let demand = self.demands.values.get(&id);
-        let layout = demand.filter(|_| leaf).map_or(canonical.clone(), |d| d.over(&canonical));
+        let layout = if leaf { self.leaf_layout(id) } else { canonical };
         let made = self.push(Node { operands, ..node.clone() }, layout, id);
         if leaf {
             self.leaves.insert(id, made);
@@ -167,13 +167,19 @@ impl<'a> Builder<'a> {
                 OutputDemand::Exactly(layout) => layout,
                 OutputDemand::Free(partial) => partial.over(canonical),
                 OutputDemand::Follows(of, partial) => {
-                    let leaf = self.leaves.get(&of).map_or(canonical, |&l| self.plan.layout(l));
-                    partial.over(leaf)
+                    partial.over(&self.leaf_layout(of))
                 }
             };
             self.outputs[index] = Some(self.relabel(id, copy, layout, Wanted::Output(index))?);
         }
         Ok(())
+    }
+
+    /// The layout of a leaf, which may stand behind a gradient that does not depend on it.
+    fn leaf_layout(&self, leaf: NodeId) -> Layout {
+        let choice = self.problem.choice(leaf, self.assignment);
+        let canonical = self.table(leaf).layout(choice.result);
+        self.demands.values.get(&leaf).map_or(canonical.clone(), |d| d.over(canonical))
     }
 
     /// Follows a layout that nobody reads to the one made from it, as long as nothing grows.
