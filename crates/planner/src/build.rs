@@ -166,9 +166,7 @@ impl<'a> Builder<'a> {
             let layout = match OutputDemand::of(program, self.mesh, self.demands, index) {
                 OutputDemand::Exactly(layout) => layout,
                 OutputDemand::Free(partial) => partial.over(canonical),
-                OutputDemand::Follows(of, partial) => {
-                    partial.over(&self.leaf_layout(of))
-                }
+                OutputDemand::Follows(of, partial) => partial.over(&self.leaf_layout(of)),
             };
             self.outputs[index] = Some(self.relabel(id, copy, layout, Wanted::Output(index))?);
         }

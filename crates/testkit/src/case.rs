@@ -149,7 +149,8 @@ impl fmt::Debug for Case {
     }
 }
 
-/// MLPs of 1 to 3 layers with extents of 1 to 7, every loss, activation and optimizer.
+/// MLPs of 1 to 3 layers with extents of 1 to 7, every loss, activation and optimizer. A third are plain (relu, sum of
+/// outputs, no optimizer): exact on whole numbers.
 pub fn mlps() -> impl Strategy<Value = MlpSpec> {
     let activations = select(vec![
         Activation::None,
@@ -161,22 +162,32 @@ pub fn mlps() -> impl Strategy<Value = MlpSpec> {
     let optimizers = select(vec!["none", "sgd", "momentum", "adam", "adamw"]);
     let losses = select(vec![Loss::Sum, Loss::Mse, Loss::CrossEntropy]);
     let layer = (extents(), any::<bool>(), activations);
-    (vec(layer, 1..=3), extents(), extents(), losses, optimizers, floats(), any::<bool>()).prop_map(
-        |(layers, inputs, batch, loss, optimizer, dtype, input_gradient)| {
+    let plain = select(vec![false, false, true]);
+    let flags = (any::<bool>(), plain);
+    (vec(layer, 1..=3), extents(), extents(), losses, optimizers, floats(), flags).prop_map(
+        |(layers, inputs, batch, loss, optimizer, dtype, (input_gradient, plain))| {
             let mut width = inputs;
             let layers = layers
                 .into_iter()
                 .map(|(outputs, bias, activation)| {
                     let inputs = std::mem::replace(&mut width, outputs);
+                    let activation = match activation {
+                        Activation::None | Activation::Relu => activation,
+                        _ if plain => Activation::Relu,
+                        other => other,
+                    };
                     LayerSpec { inputs, outputs, bias, activation }
                 })
                 .collect();
             MlpSpec {
                 layers,
-                loss,
+                loss: if plain { Loss::Sum } else { loss },
                 dtype,
                 input_gradient,
-                optimizer: Optimizer::named(optimizer).unwrap_or(Optimizer::None),
+                optimizer: Optimizer::named(optimizer)
+                    .ok()
+                    .filter(|_| !plain)
+                    .unwrap_or(Optimizer::None),
                 ..MlpSpec::new("mlp", batch)
             }
         },
