@@ -2,7 +2,7 @@
 //!
 //! The cotangent of a node is the gradient of the loss in it. Nodes are visited against execution order; each node
 //! whose value lies between the loss and what is asked for hands its cotangent, through the rule of its op
-//! ([`crate::vjp`]), to its operands. Contributions of several consumers are added as they come, so that a sharded
+//! (module `vjp`), to its operands. Contributions of several consumers are added as they come, so that a sharded
 //! gradient is reduced once. The rules build ordinary ops: gradients have placements like every other value, and can be
 //! differentiated again.
 
@@ -109,7 +109,6 @@ impl Graph {
         }
         for (i, node) in nodes.iter().enumerate() {
             depends[i] |= vjp::is_differentiable(&node.op)
-                && node.ty.dtype.is_float()
                 && node.operands.iter().any(|o| depends[o.index()]);
         }
         let mut needed = vec![false; count];

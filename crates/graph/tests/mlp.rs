@@ -30,7 +30,7 @@ fn inputs(program: &Program, optimizer: Optimizer, classes: usize) -> BTreeMap<S
         .map(|(k, id)| {
             let (name, ty) = (program.node(id).leaf_name().unwrap(), &program.node(id).ty);
             let value = if ty.dtype.is_float() {
-                Value::from_fn(ty, |i| ((i * 5 + i * i * 3 + 7 * k) % 9) as f64 - 4.0)
+                Value::from_fn(ty, |i| ((i * i * 7 + i * 5 + 3 * k) % 17) as f64 - 8.0)
             } else {
                 Value::from_fn(ty, |i| ((i * 3 + 1) % classes) as f64)
             };
@@ -108,6 +108,36 @@ fn a_layer_over_sequences_keeps_its_labels() {
         ]
     );
     assert_eq!(program.layers[0].batch.as_slice(), &['b', 's']);
+}
+
+#[test]
+fn contractions_outside_layers_have_none() {
+    let g = Graph::new("mixed", DType::F64);
+    let x = g.input("x", [4, 3]).unwrap();
+    let (w, v, u) = (
+        g.param("w0", [3, 5]).unwrap(),
+        g.param("v", [5, 2]).unwrap(),
+        g.param("u", [3, 3]).unwrap(),
+    );
+    // Before a layer, after it, and after its gradient.
+    let before = x.matmul(u).unwrap();
+    let after = before.linear(w, None, Activation::None).unwrap().matmul(v).unwrap();
+    for gradient in g.grad(after.sum_all().unwrap(), &[x, w, v, u]).unwrap() {
+        g.output(&format!("gradient {}", gradient.id()), gradient, OutputRole::Value).unwrap();
+    }
+    g.output("later", after.matmul(after.transpose(&[1, 0]).unwrap()).unwrap(), OutputRole::Value)
+        .unwrap();
+    let program = g.finish();
+    let (mine, others): (Vec<_>, Vec<_>) = program
+        .nodes
+        .iter()
+        .filter(|n| matches!(n.op, Op::Einsum(_)))
+        .partition(|n| n.layer.is_some());
+    assert_eq!((mine.len(), others.len()), (3, 7));
+    let of_layer =
+        |n: &&shardgrad_graph::Node| n.operands.iter().any(|o| Some(*o) == program.named("w0"));
+    assert_eq!(mine.iter().filter(|n| of_layer(n)).count(), 2);
+    assert!(!others.iter().any(of_layer));
 }
 
 #[test]
@@ -202,7 +232,8 @@ fn the_backward_pass_has_no_needless_op() {
         let mut actual = ops(&MlpSpec { loss, ..two_layers() });
         let mut expected: Vec<String> =
             [own, &relu, &affine, &affine].concat().into_iter().map(str::to_owned).collect();
-        (actual.sort(), expected.sort());
+        actual.sort();
+        expected.sort();
         assert_eq!(actual, expected, "{loss}");
     };
     // The seed is folded into the first op that needs it.
@@ -229,6 +260,7 @@ fn micro_batches_make_the_gradients_of_the_whole_batch() {
             for name in ["loss", "grad(w0)", "grad(b0)", "grad(w1)", "grad(b1)"] {
                 let (a, e) = (actual[name].to_f64s(), expected[name].to_f64s());
                 assert_eq!(a.len(), e.len());
+                assert!(e.iter().any(|&v| v != 0.0), "{loss} {name}");
                 let largest = e.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
                 // Sums of integers are exact. Otherwise a gradient has at most 6 · 7 terms, each scaled twice: its
                 // rounding is below 64 units of the largest sum of magnitudes, which stays below 16 times the largest.
@@ -251,6 +283,12 @@ fn micro_batches_make_the_gradients_of_the_whole_batch() {
                 );
             }
             assert_eq!(rows.len(), whole_rows.len());
+            for name in ["grad(w0)", "grad(b1)"] {
+                let node = program.node(program.named(name).unwrap());
+                assert_eq!((node.phase, node.op.name()), (Phase::Backward, "add"), "{name}");
+            }
+            let loss = program.node(program.outputs[0].node);
+            assert_eq!((loss.phase, loss.op.name()), (Phase::Forward, "add"));
             // One recorded layer each, whose contractions are those of all parts; backward of a part before the next.
             assert_eq!(program.layers.len(), 2);
             assert_eq!(contractions(&program, 1).len(), 3 * micro_batches);
@@ -259,6 +297,21 @@ fn micro_batches_make_the_gradients_of_the_whole_batch() {
             let part = [Phase::Forward, Phase::Backward, Phase::Backward];
             assert_eq!(order, part.repeat(micro_batches));
         }
+    }
+}
+
+#[test]
+fn f32_and_f64_agree_exactly_on_integers() {
+    let spec = MlpSpec { loss: Loss::Sum, ..two_layers() };
+    let wide = spec.training_program().unwrap();
+    let narrow = MlpSpec { dtype: DType::F32, ..spec }.training_program().unwrap();
+    let expected = eval::evaluate_outputs(&wide, &inputs(&wide, Optimizer::None, 3)).unwrap();
+    let actual = eval::evaluate_outputs(&narrow, &inputs(&narrow, Optimizer::None, 3)).unwrap();
+    assert_eq!(expected.len(), actual.len());
+    for (name, value) in actual {
+        assert_eq!(value.ty().dtype, DType::F32);
+        assert_eq!(value.cast(DType::F64), expected[&name], "{name}");
+        assert!(value.to_f64s().iter().any(|&v| v != 0.0), "{name}");
     }
 }
 
