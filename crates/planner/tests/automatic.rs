@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use shardgrad_core::Mesh;
+use shardgrad_graph::check::check;
 use shardgrad_graph::{Activation, LayerSpec, MlpSpec, Optimizer, Plan, Program};
 use shardgrad_planner::{Free, LayoutRequest, Options, Planned, cost_of, plan};
 
@@ -29,6 +30,8 @@ fn planned(program: &Program, mesh: &Mesh, request: &LayoutRequest) -> Planned {
     let planned = plan(program, mesh, request, &Options::default()).unwrap();
     assert!(planned.optimal);
     assert_eq!(planned.cost, cost_of(&planned.plan));
+    let report = check(&planned.plan, program);
+    assert!(report.is_right() && report.lints.is_empty(), "{report}");
     planned
 }
 

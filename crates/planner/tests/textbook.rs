@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use shardgrad_core::{DType, Mesh};
+use shardgrad_graph::check::check;
 use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, Plan, Program};
 use shardgrad_planner::{LayoutRequest, Options, Planned, cost_of, plan};
 
@@ -39,6 +40,10 @@ fn planned(program: &Program, mesh: &Mesh, request: &LayoutRequest) -> Planned {
     let planned = plan(program, mesh, request, &Options::default()).unwrap();
     assert!(planned.optimal);
     assert_eq!(planned.cost, cost_of(&planned.plan));
+    let report = check(&planned.plan, program);
+    assert!(report.is_right(), "{report}");
+    // A pin may lead a value away from a layout that a reader wants: then the way back is no waste.
+    assert!(report.lints.iter().all(|l| l.code == "L001"), "{report}");
     assert_eq!(planned.lower_bound_bytes, planned.plan.totals().bytes_per_device);
     planned
 }
