@@ -243,7 +243,7 @@ impl<'a> Builder<'a> {
 
     fn lost(&self, value: NodeId) -> Error {
         Error::Infeasible {
-            value: crate::explain::describe(self.program, value),
+            value: crate::explain::describe(self.program, &self.problem.values.names, value),
             hint: "no transition leads to a layout that is read".to_owned(),
         }
     }
@@ -281,6 +281,7 @@ impl<'a> Builder<'a> {
     fn reason(&self, value: NodeId, from: &Layout, to: &Layout, wanted: Wanted<'_>) -> Reason {
         Subject {
             program: self.program,
+            names: &self.problem.values.names,
             mesh: self.mesh,
             value,
             made: &self.problem.choice(value, self.assignment).kinds,

@@ -20,6 +20,8 @@ pub enum Wanted<'a> {
 pub struct Subject<'a> {
     /// The program.
     pub program: &'a Program,
+    /// The name of each value that has one.
+    pub names: &'a [Option<String>],
     /// The mesh.
     pub mesh: &'a Mesh,
     /// The value that changes its layout.
@@ -40,7 +42,7 @@ impl Subject<'_> {
     /// The reason.
     #[must_use]
     pub fn reason(&self) -> Reason {
-        let name = describe(self.program, self.value);
+        let name = describe(self.program, self.names, self.value);
         let axes: Vec<usize> =
             (0..self.mesh.rank()).filter(|&a| self.from.on(a) != self.to.on(a)).collect();
         let Some(&axis) = axes.iter().find(|&&a| self.mesh.axis_size(a) > 1).or(axes.first())
@@ -93,7 +95,7 @@ impl Subject<'_> {
         let axis_name = &self.mesh.axes()[axis].name;
         match self.wanted {
             Wanted::Operand(user, _, kinds) => {
-                let user_name = describe(self.program, user);
+                let user_name = describe(self.program, self.names, user);
                 let op = &self.program.node(user).op;
                 match kinds.get(axis) {
                     Some(RuleKind::Split(label)) => {
@@ -118,7 +120,7 @@ impl Subject<'_> {
                     OutputRole::Loss => "the loss is wanted whole on every rank".to_owned(),
                     OutputRole::Value => format!("output `{}` is wanted so", output.name),
                     OutputRole::Gradient { of } => {
-                        let of = self.program.name_of(of).unwrap_or("its leaf");
+                        let of = self.names[of.index()].as_deref().unwrap_or("its leaf");
                         format!("output `{}` is wanted in the layout of `{of}`", output.name)
                     }
                     OutputRole::Update { .. } => {
@@ -135,7 +137,7 @@ impl Subject<'_> {
         let axis_name = self.mesh.axes()[axis].name.as_str();
         let (from, to) = (self.from.on(axis), self.to.on(axis));
         let pin = |id: NodeId, placement: Placement| {
-            let name = self.program.name_of(id)?;
+            let name = self.names[id.index()].as_deref()?;
             let spec = LayoutSpec(vec![(axis_name.to_owned(), placement)]);
             Some(format!("pin `{name}` to `{spec}`"))
         };
@@ -164,8 +166,8 @@ impl Subject<'_> {
 
 /// A value's name, or what it is.
 #[must_use]
-pub fn describe(program: &Program, id: NodeId) -> String {
-    if let Some(name) = program.name_of(id) {
+pub fn describe(program: &Program, names: &[Option<String>], id: NodeId) -> String {
+    if let Some(name) = &names[id.index()] {
         return format!("`{name}`");
     }
     let node = program.node(id);

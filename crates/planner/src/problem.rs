@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use shardgrad_core::{Layout, Mesh, Op, TensorType};
+use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, TensorType};
 use shardgrad_graph::{NodeId, Program};
 use smallvec::SmallVec;
 
@@ -29,15 +29,19 @@ use crate::values::{OutputDemand, Values};
 type ProjectionId = u32;
 
 /// Largest table that is made directly over all consumers of a value.
-const DIRECT_LIMIT: usize = 1 << 16;
+const DIRECT_LIMIT: usize = 1 << 22;
+/// Most readers of a value for which tables may be that large.
+const DIRECT_READERS: usize = 4;
 /// Most sets of layouts that one value's consumers may ask for.
-const SET_LIMIT: usize = 1 << 12;
+const SET_LIMIT: usize = 1 << 13;
 
 /// The choices of a node, and what they project to.
 #[derive(Debug)]
 pub struct NodeSpace {
     /// The choices.
     pub choices: Vec<Choice>,
+    /// Axes on which some choice leaves the result pending.
+    pending: AxisSet,
     operands: SmallVec<[ProjectionId; 2]>,
     result: ProjectionId,
     costs: TableId,
@@ -114,11 +118,20 @@ impl Problem {
     }
 }
 
+/// What the choices of a reader depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OperandFacts {
+    ty: TensorType,
+    with_max: bool,
+    uniform: bool,
+    pending: AxisSet,
+}
+
 /// What the choices of a node depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SpaceKey {
     op: Option<Op>,
-    operands: SmallVec<[(TensorType, bool, bool); 2]>,
+    operands: SmallVec<[OperandFacts; 2]>,
     result: (TensorType, bool),
     allowed: SmallVec<[Allowed; 4]>,
 }
@@ -176,7 +189,7 @@ impl<'a> Builder<'a> {
     pub fn build(mut self) -> Result<Problem, Error> {
         let mut spaces = Vec::with_capacity(self.program.nodes.len());
         for id in self.program.ids() {
-            let space = self.space(id);
+            let space = self.space(id, &spaces);
             if space.choices.is_empty() {
                 return Err(self.infeasible(id));
             }
@@ -280,7 +293,7 @@ impl<'a> Builder<'a> {
         .collect()
     }
 
-    fn space(&mut self, id: NodeId) -> Rc<NodeSpace> {
+    fn space(&mut self, id: NodeId, spaces: &[Rc<NodeSpace>]) -> Rc<NodeSpace> {
         let node = self.program.node(id);
         let types = self.program.operand_types(id);
         let uniform = self.values.uniform[id.index()];
@@ -289,16 +302,16 @@ impl<'a> Builder<'a> {
         } else {
             self.allowed(id)
         };
-        let facts = |o: &NodeId| (self.values.with_max[o.index()], self.values.uniform[o.index()]);
+        let facts = |(o, ty): (&NodeId, &TensorType)| OperandFacts {
+            ty: ty.clone(),
+            with_max: self.values.with_max[o.index()],
+            uniform: self.values.uniform[o.index()],
+            pending: spaces[o.index()].pending,
+        };
         let key = SpaceKey {
             // Leaves differ by name, but not in their choices.
             op: (!matches!(node.op, Op::Leaf(_))).then(|| node.op.clone()),
-            operands: node
-                .operands
-                .iter()
-                .zip(&types)
-                .map(|(o, ty)| (ty.clone(), facts(o).0, facts(o).1))
-                .collect(),
+            operands: node.operands.iter().zip(&types).map(facts).collect(),
             result: (node.ty.clone(), self.values.with_max[id.index()]),
             allowed,
         };
@@ -306,7 +319,7 @@ impl<'a> Builder<'a> {
             return space.clone();
         }
         let operand_tables: Vec<Rc<LayoutTable>> =
-            key.operands.iter().map(|(ty, with_max, _)| self.table(ty.rank(), *with_max)).collect();
+            key.operands.iter().map(|o| self.table(o.ty.rank(), o.with_max)).collect();
         let result_table = self.table(node.ty.rank(), key.result.1);
         let choices = OpSpace {
             mesh: self.mesh,
@@ -315,12 +328,21 @@ impl<'a> Builder<'a> {
             result: &node.ty,
             operand_tables: &operand_tables.iter().map(Rc::as_ref).collect::<Vec<_>>(),
             result_table: &result_table,
-            replicated_operands: &key.operands.iter().map(|o| o.2).collect::<Vec<_>>(),
+            replicated_operands: &key.operands.iter().map(|o| o.uniform).collect::<Vec<_>>(),
+            pending_operands: &key.operands.iter().map(|o| o.pending).collect::<Vec<_>>(),
             allowed: &key.allowed,
         }
         .choices();
         let costs = choices.iter().map(|c| self.scale.pack(c.fields)).collect();
+        let pending = (0..self.mesh.rank())
+            .filter(|&axis| {
+                let pends =
+                    |c: &Choice| result_table.layout(c.result).on(axis) == Placement::PendingSum;
+                choices.iter().any(pends)
+            })
+            .collect();
         let space = Rc::new(NodeSpace {
+            pending,
             operands: (0..types.len())
                 .map(|i| self.projection(choices.iter().map(|c| c.operands[i])))
                 .collect(),
@@ -403,6 +425,13 @@ impl<'a> Builder<'a> {
         Ok(ValuePlan { made, pinned, users, outputs })
     }
 
+    /// The layout that a reading stands for whatever its variable's value, if there is one.
+    fn constant(&self, reading: &Reading) -> Option<LayoutId> {
+        let layouts = &self.projections[reading.projection as usize];
+        let (first, rest) = layouts.split_first()?;
+        rest.iter().all(|l| l == first).then_some(*first)
+    }
+
     /// The factor that carries a value from where it stands to its readers.
     fn cover(
         &mut self,
@@ -415,20 +444,27 @@ impl<'a> Builder<'a> {
         if readers.is_empty() {
             return Ok(());
         }
+        let fixed = layout_set(readers.iter().filter_map(|r| self.constant(r)));
+        let readers: SmallVec<[Reading; 4]> =
+            readers.iter().filter(|r| self.constant(r).is_none()).copied().collect();
         let mut scope: SmallVec<[VarId; 8]> = readers.iter().map(|r| r.var).collect();
-        scope.push(root.var);
+        scope.extend(self.constant(&root).is_none().then_some(root.var));
         scope.sort_unstable();
         scope.dedup();
         let size = scope.iter().fold(1_usize, |n, &v| n.saturating_mul(self.network.domain(v)));
-        if size > DIRECT_LIMIT && readers.len() > 2 {
-            return self.star(id, graph, root, readers);
+        let most = if readers.len() <= DIRECT_READERS { DIRECT_LIMIT } else { DIRECT_LIMIT >> 8 };
+        if size > most && readers.len() > 2 {
+            return self.star(id, graph, root, &readers, &fixed);
         }
         // What the table depends on: the graph, and what each variable of the scope projects to.
         let mut key: SmallVec<[u32; 16]> = SmallVec::new();
         key.push(number);
+        key.extend(fixed.iter().map(|&l| u32::from(l)));
+        key.push(u32::MAX);
+        key.push(root.projection);
         for &var in &scope {
             key.push(u32::MAX);
-            key.push(if root.var == var { root.projection } else { u32::MAX - 1 });
+            key.push(u32::from(root.var == var));
             let mut demanded: SmallVec<[u32; 4]> =
                 readers.iter().filter(|r| r.var == var).map(|r| r.projection).collect();
             demanded.sort_unstable();
@@ -438,7 +474,7 @@ impl<'a> Builder<'a> {
         let table = match self.covers.get(&key) {
             Some(&table) => table,
             None => {
-                let entries = self.cover_table(graph, root, readers, &scope);
+                let entries = self.cover_table(graph, root, &readers, &fixed, &scope);
                 let table = self.network.tables.intern(entries);
                 self.covers.insert(key, table);
                 table
@@ -453,20 +489,30 @@ impl<'a> Builder<'a> {
         graph: &TransitionGraph,
         root: Reading,
         readers: &[Reading],
+        fixed: &LayoutSet,
         scope: &[VarId],
     ) -> Vec<Packed> {
         let size: usize = scope.iter().map(|&v| self.network.domain(v)).product();
         let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, scope.len());
-        let position = |r: &Reading| scope.iter().position(|&v| v == r.var).unwrap_or(0);
+        let position = |r: &Reading| scope.iter().position(|&v| v == r.var);
         let lookup: Vec<(usize, &[LayoutId])> = readers
             .iter()
-            .map(|r| (position(r), &*self.projections[r.projection as usize]))
+            .map(|r| (position(r).unwrap_or(0), &*self.projections[r.projection as usize]))
             .collect();
-        let from = (position(&root), &*self.projections[root.projection as usize]);
+        let start = &*self.projections[root.projection as usize];
+        let start_at = self.constant(&root).map_or_else(|| position(&root), |_| None);
         let mut entries = Vec::with_capacity(size);
+        // Sets repeat as the root runs; the last one is kept.
+        let mut last: Option<(LayoutSet, Rc<[Packed]>)> = None;
         for _ in 0..size {
-            let set = layout_set(lookup.iter().map(|(at, layouts)| layouts[digits[*at]]));
-            entries.push(graph.cover(&set)[usize::from(from.1[digits[from.0]])]);
+            let wanted = lookup.iter().map(|(at, layouts)| layouts[digits[*at]]);
+            let set = layout_set(wanted.chain(fixed.iter().copied()));
+            let costs = match last.take() {
+                Some((known, costs)) if known == set => costs,
+                _ => graph.cover(&set),
+            };
+            entries.push(costs[usize::from(start[start_at.map_or(0, |at| digits[at])])]);
+            last = Some((set, costs));
             for at in (0..scope.len()).rev() {
                 digits[at] += 1;
                 if digits[at] < self.network.domain(scope[at]) {
@@ -485,6 +531,7 @@ impl<'a> Builder<'a> {
         graph: &TransitionGraph,
         root: Reading,
         readers: &[Reading],
+        fixed: &LayoutSet,
     ) -> Result<(), Error> {
         let mut by_var: Vec<(VarId, Vec<ProjectionId>)> = Vec::new();
         for reader in readers {
@@ -502,7 +549,7 @@ impl<'a> Builder<'a> {
                 (var, (0..self.network.domain(var)).map(of).collect())
             })
             .collect();
-        let mut sets: Vec<LayoutSet> = vec![LayoutSet::new()];
+        let mut sets: Vec<LayoutSet> = vec![fixed.clone()];
         for (_, options) in &wanted {
             let mut options = options.clone();
             options.sort_unstable();

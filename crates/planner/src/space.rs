@@ -5,11 +5,15 @@
 //!
 //! Restrictions per axis: a fixed split binds a contraction to one label (or to none); a free split must share the work,
 //! so that the rules that repeat a contraction on every rank are out; a demand binds the layout of a leaf.
-//! `Pmax` only ever arises from a max-reduction: no rule can combine it with a copy, so masking to it is of no use.
+//!
+//! Pending terms only arise where a reduction shares its work. A copy is masked or padded to `P` in order to be added to
+//! such terms, and for nothing else: the linear rules ask for an operand that can be pending by itself on that axis, add
+//! and sub for at least one. What this leaves out is never better: a mask after a linear op does what a mask before it
+//! does, for the same bytes and flops. `Pmax`, to which nothing is added, is never masked to at all.
 
 use shardgrad_core::ops::{Label, Signature};
 use shardgrad_core::rules::{AxisRule, RuleKind, axis_rules, check_boundaries};
-use shardgrad_core::{Layout, Mesh, Op, Placement, TensorType, cost};
+use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, TensorType, cost};
 use smallvec::SmallVec;
 
 use crate::cost::Fields;
@@ -72,6 +76,8 @@ pub struct OpSpace<'a> {
     pub result_table: &'a LayoutTable,
     /// Operands that are read replicated only: scalars that are the same on every rank by construction.
     pub replicated_operands: &'a [bool],
+    /// Axes on which each operand can be made pending.
+    pub pending_operands: &'a [AxisSet],
     /// What each axis may do.
     pub allowed: &'a [Allowed],
 }
@@ -99,7 +105,13 @@ impl OpSpace<'_> {
 
     fn admits(&self, axis: usize, rule: &AxisRule) -> bool {
         let replicated = |(only_r, p): (&bool, &Placement)| !only_r || *p == Placement::Replicated;
-        self.allowed[axis].admits(rule)
+        let pending = match rule.kind {
+            RuleKind::Linear(i) => self.pending_operands[i].contains(axis),
+            RuleKind::Joint => self.pending_operands.iter().any(|axes| axes.contains(axis)),
+            RuleKind::Replicate | RuleKind::Split(_) | RuleKind::Monotone => true,
+        };
+        pending
+            && self.allowed[axis].admits(rule)
             && self.replicated_operands.iter().zip(&rule.operands).all(replicated)
     }
 

@@ -18,6 +18,8 @@ pub struct Values {
     pub users: Vec<Vec<(NodeId, usize)>>,
     /// The outputs that are this value, by index.
     pub outputs: Vec<Vec<usize>>,
+    /// The name of each value that has one, as [`Program::name_of`] gives it.
+    pub names: Vec<Option<String>>,
 }
 
 impl Values {
@@ -43,7 +45,12 @@ impl Values {
         for (i, output) in program.outputs.iter().enumerate() {
             outputs[output.node.index()].push(i);
         }
-        Self { with_max, uniform, users: program.users(), outputs }
+        let mut names: Vec<Option<String>> =
+            program.ids().map(|id| program.node(id).leaf_name().map(str::to_owned)).collect();
+        for (name, id) in &program.names {
+            names[id.index()].get_or_insert_with(|| name.clone());
+        }
+        Self { with_max, uniform, users: program.users(), outputs, names }
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use shardgrad_core::rules::{RuleKind, check};
 use shardgrad_core::transition::all_layouts;
-use shardgrad_core::{Layout, Mesh, Op, TensorType, Transition, cost, geometry::largest_block};
+use shardgrad_core::{
+    Layout, Mesh, Op, Placement, TensorType, Transition, cost, geometry::largest_block,
+};
 use shardgrad_graph::{Node, NodeId, OutputRole, Program};
 use shardgrad_planner::demands::Demands;
 use shardgrad_planner::{Cost, LayoutRequest};
@@ -50,7 +52,12 @@ impl<'a> Exhaustive<'a> {
         allowed: impl Fn(&Node, &[RuleKind]) -> bool,
     ) -> Self {
         let demands = Demands::resolve(program, mesh, request).unwrap();
-        let ways = program.ids().map(|id| ways(program, mesh, &demands, id, &allowed)).collect();
+        let mut made: Vec<Vec<Way>> = Vec::new();
+        for id in program.ids() {
+            let ways = ways(program, mesh, &demands, &made, id, &allowed);
+            made.push(ways);
+        }
+        let ways = made;
         Self {
             program,
             mesh,
@@ -238,6 +245,7 @@ fn ways(
     program: &Program,
     mesh: &Mesh,
     demands: &Demands,
+    made: &[Vec<Way>],
     id: NodeId,
     allowed: &impl Fn(&Node, &[RuleKind]) -> bool,
 ) -> Vec<Way> {
@@ -264,6 +272,19 @@ fn ways(
             let Ok(kinds) = check(&node.op, mesh, &types, &node.ty, &by_ref, &result) else {
                 continue;
             };
+            // Linear rules are for operands that can be pending by themselves on the axis.
+            let pends = |operand: usize, axis: usize| {
+                let ways = &made[node.operands[operand].index()];
+                ways.iter().any(|w| w.result.on(axis) == Placement::PendingSum)
+            };
+            let useful = kinds.iter().enumerate().all(|(axis, kind)| match kind {
+                RuleKind::Linear(i) => pends(*i, axis),
+                RuleKind::Joint => (0..operands.len()).any(|i| pends(i, axis)),
+                _ => true,
+            });
+            if !useful {
+                continue;
+            }
             let stored = demands.values.get(&id).filter(|_| leaf);
             if !allowed(node, &kinds) || stored.is_some_and(|d| !d.admits(&result, mesh)) {
                 continue;
