@@ -60,3 +60,44 @@ pub fn predict(plan: &Plan, machine: &Machine) -> Prediction {
     }
     prediction
 }
+
+#[cfg(test)]
+mod tests {
+    use shardgrad_core::machine::Link;
+    use shardgrad_core::{DType, Mesh};
+    use shardgrad_graph::{Graph, OutputRole};
+    use shardgrad_planner::{LayoutRequest, Options};
+
+    use super::*;
+
+    #[test]
+    fn rounds_bytes_flops_and_traffic_add_up() {
+        let g = Graph::new("product", DType::F32);
+        let x = g.input("x", [8, 12]).unwrap();
+        let w = g.param("w", [12, 16]).unwrap();
+        g.output("y", x.matmul(w).unwrap(), OutputRole::Value).unwrap();
+        let request = LayoutRequest::default()
+            .pin("x", "tp: S(1)".parse().unwrap())
+            .pin("w", "tp: S(0)".parse().unwrap())
+            .pin("y", "tp: R".parse().unwrap());
+        let mesh = Mesh::new([("tp", 4)]).unwrap();
+        let plan = shardgrad_planner::plan(&g.finish(), &mesh, &request, &Options::default())
+            .unwrap()
+            .plan;
+        assert_eq!(plan.totals().by_kind["all_reduce"], 1);
+        let machine = |flops, memory_bandwidth| Machine {
+            flops,
+            memory_bandwidth,
+            axes: [("tp".to_owned(), Link { latency: 0.5, bandwidth: 64.0 })].into(),
+            link: Link { latency: 100.0, bandwidth: 1.0 },
+        };
+        // The all_reduce of [8, 16]: 2·3 rounds, 2·3/4 of 512 bytes; the product over 12/4 features.
+        let collective = 6.0 * 0.5 + 768.0 / 64.0;
+        let flops = 2 * 8 * 3 * 16;
+        let touched = f64::from(4 * (8 * 3 + 3 * 16 + 8 * 16));
+        let bound_by_flops = predict(&plan, &machine(1.0, 1e30));
+        assert_eq!(bound_by_flops.flops, flops);
+        assert_eq!(bound_by_flops.seconds, collective + 768.0);
+        assert_eq!(predict(&plan, &machine(1e30, 1.0)).seconds, collective + touched);
+    }
+}
