@@ -96,3 +96,8 @@ pub fn step(trainer: &mut Trainer, plan: &Plan, values: &BTreeMap<String, Value>
     assert_eq!(counted.peak_bytes_by_rank, peak.per_rank, "peaks of {}", plan.layout);
     report
 }
+
+/// The programs in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

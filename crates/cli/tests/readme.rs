@@ -1,0 +1,33 @@
+//! The outputs in the README are what the command prints.
+
+use std::process::Command;
+
+/// The text block of the README that follows this line.
+fn block_after(line: &str) -> String {
+    let readme = include_str!("../../../README.md");
+    let rest = &readme[readme.find(line).unwrap() + line.len()..];
+    let start = rest.find("```text\n").map_or(0, |i| i + 8);
+    rest[start..start + rest[start..].find("```").unwrap()].to_owned()
+}
+
+fn printed(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_shardgrad")).args(args).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn compare_prints_what_the_readme_shows() {
+    let shown = block_after("Compare layouts\n");
+    let shown = shown.split_once('\n').unwrap().1;
+    assert_eq!(shown, printed(&["compare", "--mesh", "tp=4"]));
+}
+
+/// Losses after many steps depend on the machine's rounding; the plan and its counts do not.
+#[test]
+fn train_prints_the_plan_that_the_readme_shows() {
+    let shown = block_after("cargo run --release -- train\n```\n");
+    let printed = printed(&["train", "--epochs", "1"]);
+    let plan = |text: &str| text.split(" epoch ").next().unwrap().to_owned();
+    assert_eq!(plan(&shown), plan(&printed));
+}
