@@ -218,7 +218,7 @@ impl Executor {
     /// # Errors
     /// Integers that overflow, and whatever the communicator reports. The executor is of no use after an error.
     pub fn step<C: Communicator + ?Sized>(&mut self, comm: &mut C) -> Result<Counted, Error> {
-        self.retire_outputs();
+        self.release_outputs();
         let mut counted = Counted { peak_bytes: self.live_bytes, ..Counted::default() };
         for step in &self.steps {
             let at = step.result as usize;
@@ -266,8 +266,8 @@ impl Executor {
         Ok(counted)
     }
 
-    /// Outputs of the step before die when the next one begins.
-    fn retire_outputs(&mut self) {
+    /// Ends the life of the last step's outputs, leaves apart; the next step does so otherwise.
+    pub fn release_outputs(&mut self) {
         for &retired in &self.retired {
             let slot = &mut self.slots[retired as usize];
             if slot.live {

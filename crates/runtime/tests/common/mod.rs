@@ -1,6 +1,8 @@
 //! Plans at random: every node takes any admissible rule on every axis, operands are brought there by whatever transitions
 //! lead there. No search and no cost: what runs right here runs right for every planner.
 
+#![allow(dead_code)] // Every test uses its own part.
+
 use std::collections::BTreeMap;
 
 use shardgrad_core::ops::Role;
@@ -10,10 +12,10 @@ use shardgrad_core::{Layout, Mesh, Op, Placement, TensorType, Transition};
 use shardgrad_graph::{Node, NodeId, Output, OutputRole, Plan, Program, Value, memory};
 
 /// A small generator (xorshift64*), for choices only.
-pub struct Dice(pub u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    pub fn roll(&mut self, n: usize) -> usize {
+    pub(crate) fn roll(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -21,7 +23,7 @@ impl Dice {
     }
 }
 
-pub struct Draft<'a> {
+pub(crate) struct Draft<'a> {
     mesh: &'a Mesh,
     plan: Plan,
     /// All layouts of tensors of each rank, pending ones included.
@@ -99,7 +101,7 @@ fn stored_layout(mesh: &Mesh, ty: &TensorType, role: Role, dice: &mut Dice) -> L
 }
 
 /// A plan at random.
-pub fn random_plan(program: &Program, mesh: &Mesh, dice: &mut Dice) -> Plan {
+pub(crate) fn random_plan(program: &Program, mesh: &Mesh, dice: &mut Dice) -> Plan {
     let plan = Plan {
         mesh: mesh.clone(),
         layout: "random".to_owned(),
@@ -168,7 +170,7 @@ pub fn random_plan(program: &Program, mesh: &Mesh, dice: &mut Dice) -> Plan {
 }
 
 /// Small integers of mixed sign but not 0, different for every element and leaf; labels count up.
-pub fn leaf_values(program: &Program) -> BTreeMap<String, Value> {
+pub(crate) fn leaf_values(program: &Program) -> BTreeMap<String, Value> {
     program
         .leaves()
         .map(|id| {
