@@ -39,9 +39,9 @@ impl<L0, L1, L2, R0, R1, R2> SameMesh<(L0, L1, L2)> for (R0, R1, R2) {}
 
 /// Guard: a complete bias is not added to a pending sum.
 #[diagnostic::on_unimplemented(
-    message = "a bias added to a `{L}` before its reduction would count once per rank",
-    label = "the product is still a `{L}` and the bias is `{Self}`, on `{A}`",
-    note = "reduce first, then add the bias: `x.matmul(w)?.all_reduce(axis)?.add_bias(b)?`; after `.over(axis).reduce_scatter::<0>()` a `Replicated` bias is right, too"
+    message = "a bias added to a `PendingSum` before its reduction would count once per rank",
+    label = "the product is still a `PendingSum` and the bias is `{Self}`, on `{A}`",
+    note = "reduce first, then add the bias: `x.matmul(w)?.all_reduce(axis)?.add_bias(b)?` with a `Replicated` bias, `.over(axis).reduce_scatter::<1>()` with a `Shard<0>` one"
 )]
 pub trait BiasAfterReduction<L, A = MeshAxis<0>> {}
 
@@ -71,8 +71,8 @@ where
 
 /// Guard: a pending bias is not added to a complete matrix.
 #[diagnostic::on_unimplemented(
-    message = "a bias that is a `{Self}` cannot be added to a complete value",
-    label = "the bias is a `{Self}` and the matrix is `{L}`, on `{A}`",
+    message = "a bias that is a `PendingSum` cannot be added to a complete value",
+    label = "the bias is a `PendingSum` and the matrix is `{L}`, on `{A}`",
     note = "complete the bias first: call `.all_reduce(axis)` on it, or `.over(axis).reduce_scatter::<0>()` where the matrix is `Shard<1>`"
 )]
 pub trait BiasComplete<L, A = MeshAxis<0>> {}

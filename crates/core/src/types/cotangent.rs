@@ -18,7 +18,7 @@ use super::{MeshAxis, PendingSum, Replicated, Shard};
     message = "a result laid out as `{Y}` cannot have a cotangent laid out as `{Self}`",
     label = "the result is `{Y}` and its cotangent `{Self}`, on `{A}`",
     note = "the cotangent of a `PendingSum` is `Replicated`, that of a `Shard<D>` is `Shard<D>`, that of a `Replicated` is `Replicated` or a `PendingSum` still to be reduced",
-    note = "an input gradient that is a `PendingSum` (a column-parallel layer makes one) is completed by `.all_reduce(axis)`; `.over(axis).reduce_scatter::<DIM>()` and `.over(axis).slice::<DIM>()` make a `Shard`, `.all_gather(axis)` a `Replicated` of one"
+    note = "an input gradient that is a `PendingSum` (a column-parallel layer makes one) is completed by `.all_reduce(axis)`; `.over(axis).reduce_scatter::<DIM>()` and `.over(axis).slice::<DIM>()` make a `Shard`, `.over(axis).all_to_all::<FROM, TO>()` another one, `.all_gather(axis)` a `Replicated`"
 )]
 pub trait CotangentFor<Y, A = MeshAxis<0>> {}
 

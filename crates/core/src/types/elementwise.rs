@@ -11,8 +11,8 @@ use super::{MeshAxis, PendingSum, Replicated, Shard};
 
 /// Layouts of which a nonlinear function may be taken.
 #[diagnostic::on_unimplemented(
-    message = "a nonlinear function of a `{Self}` is wrong: f(a + b) is not f(a) + f(b)",
-    label = "this value is a `{Self}` on `{A}`: each rank holds only a term of it",
+    message = "a nonlinear function of a `PendingSum` is wrong: f(a + b) is not f(a) + f(b)",
+    label = "this value is a `PendingSum` on `{A}`: each rank holds only a term of it",
     note = "complete the sum first: call `.all_reduce(axis)`, or `.over(axis).reduce_scatter::<DIM>()` to get a `Shard<DIM>`"
 )]
 pub trait NonlinearRule<A = MeshAxis<0>> {}
@@ -35,8 +35,8 @@ where
 
 /// Layouts to which a constant may be added.
 #[diagnostic::on_unimplemented(
-    message = "a constant added to a `{Self}` would count once per rank",
-    label = "this value is a `{Self}` on `{A}`: each rank holds a term, and the constant would join every term",
+    message = "a constant added to a `PendingSum` would count once per rank",
+    label = "this value is a `PendingSum` on `{A}`: each rank holds a term, and the constant would join every term",
     note = "complete the sum first: call `.all_reduce(axis)`, or `.over(axis).reduce_scatter::<DIM>()`"
 )]
 pub trait ConstantRule<A = MeshAxis<0>> {}

@@ -62,7 +62,7 @@ impl<A: LossOut, B: LossOut, C: LossOut> LossOut for (A, B, C) {
 #[diagnostic::on_unimplemented(
     message = "a loss needs complete operands, but found an output `{L}` and a target `{Self}`",
     label = "output `{L}`, target `{Self}`, on `{A}`: the loss of a sum is not the sum of the terms' losses",
-    note = "complete the `PendingSum` first: call `.all_reduce(axis)`, or `.over(axis).reduce_scatter::<0>()`"
+    note = "complete the `PendingSum` first: call `.all_reduce(axis)`, or `.over(axis).reduce_scatter::<DIM>()` where the other operand is a `Shard<DIM>`"
 )]
 pub trait CompleteForLoss<L, A = MeshAxis<0>> {}
 
@@ -86,8 +86,8 @@ where
 
 /// Guard of cross-entropy: each row's classes are on one rank.
 #[diagnostic::on_unimplemented(
-    message = "cross-entropy needs all classes of a row on one rank, but the logits are `{L}`",
-    label = "the classes are dim 1 of the logits, and `{L}` splits them over `{A}`",
+    message = "cross-entropy needs all classes of a row on one rank, but the logits are `Shard<1>`",
+    label = "the classes are dim 1 of the logits, and `Shard<1>` splits them over `{A}`",
     note = "bring the rows together: `.all_gather(axis)`, or `.over(axis).all_to_all::<1, 0>()` with labels that are `Shard<0>`"
 )]
 pub trait ClassesWhole<L, A = MeshAxis<0>> {}

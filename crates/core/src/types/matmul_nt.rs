@@ -123,8 +123,8 @@ where
 
 /// Guard: one mesh axis splits the rows or the columns of the product, not both.
 #[diagnostic::on_unimplemented(
-    message = "matmul_nt cannot split rows and columns of the product over one mesh axis, but found `{L}` times `{Self}`",
-    label = "`{L}` on the left and `{Self}` on the right, on `{A}`: each rank would make only a diagonal block of the product",
+    message = "matmul_nt cannot split rows and columns of the product over one mesh axis, but found `Shard<0>` times `Shard<0>`",
+    label = "`Shard<0>` on the left and `Shard<0>` on the right, on `{A}`: each rank would make only a diagonal block of the product",
     note = "gather one of the operands: `.all_gather(axis)`"
 )]
 pub trait MatmulNtRowsOrColumns<L, A = MeshAxis<0>> {}

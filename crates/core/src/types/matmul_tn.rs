@@ -123,8 +123,8 @@ where
 
 /// Guard: one mesh axis splits the rows or the columns of the product, not both.
 #[diagnostic::on_unimplemented(
-    message = "matmul_tn cannot split rows and columns of the product over one mesh axis, but found `{L}` times `{Self}`",
-    label = "`{L}` on the left and `{Self}` on the right, on `{A}`: each rank would make only a diagonal block of the product",
+    message = "matmul_tn cannot split rows and columns of the product over one mesh axis, but found `Shard<1>` times `Shard<1>`",
+    label = "`Shard<1>` on the left and `Shard<1>` on the right, on `{A}`: each rank would make only a diagonal block of the product",
     note = "gather one of the operands: `.all_gather(axis)`"
 )]
 pub trait MatmulTnRowsOrColumns<L, A = MeshAxis<0>> {}

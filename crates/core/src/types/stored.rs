@@ -4,8 +4,8 @@ use super::{MeshAxis, Replicated, Shard};
 
 /// Layouts that a stored value can have: nothing is pending.
 #[diagnostic::on_unimplemented(
-    message = "a stored value cannot be a `{Self}`",
-    label = "inputs and parameters are complete: `Replicated` or `Shard<DIM>`, not `{Self}`, on `{A}`",
+    message = "a stored value cannot be a `PendingSum`",
+    label = "inputs and parameters are complete: `Replicated` or `Shard<DIM>`, not `PendingSum`, on `{A}`",
     note = "a pending sum exists only between the op that makes it and its reduction; declare the value `Replicated` or `Shard<DIM>`, and call `.to_pending(axis)` on it if terms are wanted"
 )]
 pub trait Stored<A = MeshAxis<0>> {}

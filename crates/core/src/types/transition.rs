@@ -14,99 +14,100 @@
 
 use super::{At, MeshAxis, PendingSum, Replicated, Shard};
 
-/// A layout with a pending sum to reduce on `X`.
-pub trait AllReduceRule<X> {
+/// The layout with the placement `P` on the axis `X`, or on both axes of a pair. Says nothing about whether one transition
+/// leads there; it is apart from the rules so that rustc finds the method first and reports the guard that fails.
+pub trait Becomes<P, X> {
     /// The layout afterwards.
     type Out;
 }
+
+impl<L, P, const I: usize> Becomes<P, MeshAxis<I>> for L
+where
+    L: At<MeshAxis<I>>,
+{
+    type Out = <L as At<MeshAxis<I>>>::With<P>;
+}
+
+impl<L, P, const I: usize, const J: usize> Becomes<P, (MeshAxis<I>, MeshAxis<J>)> for L
+where
+    L: At<MeshAxis<I>>,
+    <L as At<MeshAxis<I>>>::With<P>: At<MeshAxis<J>>,
+{
+    type Out = <<L as At<MeshAxis<I>>>::With<P> as At<MeshAxis<J>>>::With<P>;
+}
+
+/// A layout with a pending sum to reduce on `X`, or on both axes of a pair.
+pub trait AllReduceRule<X>: Becomes<Replicated, X> {}
 
 impl<L, const I: usize> AllReduceRule<MeshAxis<I>> for L
 where
     L: At<MeshAxis<I>>,
     <L as At<MeshAxis<I>>>::Here: HasTermsToReduce<MeshAxis<I>>,
 {
-    type Out = <L as At<MeshAxis<I>>>::With<Replicated>;
 }
 
 impl<L, const I: usize, const J: usize> AllReduceRule<(MeshAxis<I>, MeshAxis<J>)> for L
 where
-    L: AllReduceRule<MeshAxis<I>>,
-    <L as AllReduceRule<MeshAxis<I>>>::Out: AllReduceRule<MeshAxis<J>>,
+    L: AllReduceRule<MeshAxis<I>> + At<MeshAxis<I>>,
+    <L as At<MeshAxis<I>>>::With<Replicated>: AllReduceRule<MeshAxis<J>> + At<MeshAxis<J>>,
 {
-    type Out = <<L as AllReduceRule<MeshAxis<I>>>::Out as AllReduceRule<MeshAxis<J>>>::Out;
 }
 
 /// A layout with a shard to gather on `X`.
-pub trait AllGatherRule<X> {
-    /// The layout afterwards.
-    type Out;
-}
+pub trait AllGatherRule<X>: Becomes<Replicated, X> {}
 
-impl<L, X> AllGatherRule<X> for L
+impl<L, const I: usize> AllGatherRule<MeshAxis<I>> for L
 where
-    L: At<X>,
-    <L as At<X>>::Here: HasShardsToGather<X> + InnermostOf<<L as At<X>>::Inner, X>,
+    L: At<MeshAxis<I>>,
+    <L as At<MeshAxis<I>>>::Here:
+        HasShardsToGather<MeshAxis<I>> + InnermostOf<<L as At<MeshAxis<I>>>::Inner, MeshAxis<I>>,
 {
-    type Out = <L as At<X>>::With<Replicated>;
 }
 
 /// A layout with a pending sum on `X` that can be reduced to blocks of dim `DIM`.
-pub trait ReduceScatterRule<const DIM: usize, X> {
-    /// The layout afterwards.
-    type Out;
-}
+pub trait ReduceScatterRule<const DIM: usize, X>: Becomes<Shard<DIM>, X> {}
 
-impl<L, const DIM: usize, X> ReduceScatterRule<DIM, X> for L
+impl<L, const DIM: usize, const I: usize> ReduceScatterRule<DIM, MeshAxis<I>> for L
 where
-    L: At<X>,
-    <L as At<X>>::Here: HasTermsToScatter<X>,
-    Shard<DIM>: InnermostOf<<L as At<X>>::Inner, X>,
+    L: At<MeshAxis<I>>,
+    <L as At<MeshAxis<I>>>::Here: HasTermsToScatter<MeshAxis<I>>,
+    Shard<DIM>: InnermostOf<<L as At<MeshAxis<I>>>::Inner, MeshAxis<I>>,
 {
-    type Out = <L as At<X>>::With<Shard<DIM>>;
 }
 
 /// A layout that shards dim `FROM` over `X` and can shard dim `TO` instead.
-pub trait AllToAllRule<const FROM: usize, const TO: usize, X> {
-    /// The layout afterwards.
-    type Out;
-}
+pub trait AllToAllRule<const FROM: usize, const TO: usize, X>: Becomes<Shard<TO>, X> {}
 
-impl<L, const FROM: usize, const TO: usize, X> AllToAllRule<FROM, TO, X> for L
+impl<L, const FROM: usize, const TO: usize, const I: usize> AllToAllRule<FROM, TO, MeshAxis<I>>
+    for L
 where
-    L: At<X>,
-    <L as At<X>>::Here: IsShardOf<FROM, X> + InnermostOf<<L as At<X>>::Inner, X>,
-    Shard<TO>: AnotherDimThan<FROM> + InnermostOf<<L as At<X>>::Inner, X>,
+    L: At<MeshAxis<I>>,
+    <L as At<MeshAxis<I>>>::Here:
+        IsShardOf<FROM, MeshAxis<I>> + InnermostOf<<L as At<MeshAxis<I>>>::Inner, MeshAxis<I>>,
+    Shard<TO>: AnotherDimThan<FROM> + InnermostOf<<L as At<MeshAxis<I>>>::Inner, MeshAxis<I>>,
 {
-    type Out = <L as At<X>>::With<Shard<TO>>;
 }
 
 /// A layout that is replicated over `X` and can be cut into blocks of dim `DIM`.
-pub trait SliceRule<const DIM: usize, X> {
-    /// The layout afterwards.
-    type Out;
-}
+pub trait SliceRule<const DIM: usize, X>: Becomes<Shard<DIM>, X> {}
 
-impl<L, const DIM: usize, X> SliceRule<DIM, X> for L
+impl<L, const DIM: usize, const I: usize> SliceRule<DIM, MeshAxis<I>> for L
 where
-    L: At<X>,
-    <L as At<X>>::Here: CanBeSliced<X>,
-    Shard<DIM>: InnermostOf<<L as At<X>>::Inner, X>,
+    L: At<MeshAxis<I>>,
+    <L as At<MeshAxis<I>>>::Here: CanBeSliced<MeshAxis<I>>,
+    Shard<DIM>: InnermostOf<<L as At<MeshAxis<I>>>::Inner, MeshAxis<I>>,
 {
-    type Out = <L as At<X>>::With<Shard<DIM>>;
 }
 
 /// A layout that is complete on `X` and can become terms of a sum there.
-pub trait ToPendingRule<X> {
-    /// The layout afterwards.
-    type Out;
-}
+pub trait ToPendingRule<X>: Becomes<PendingSum, X> {}
 
-impl<L, X> ToPendingRule<X> for L
+impl<L, const I: usize> ToPendingRule<MeshAxis<I>> for L
 where
-    L: At<X>,
-    <L as At<X>>::Here: NotYetPending<X> + InnermostOf<<L as At<X>>::Inner, X>,
+    L: At<MeshAxis<I>>,
+    <L as At<MeshAxis<I>>>::Here:
+        NotYetPending<MeshAxis<I>> + InnermostOf<<L as At<MeshAxis<I>>>::Inner, MeshAxis<I>>,
 {
-    type Out = <L as At<X>>::With<PendingSum>;
 }
 
 /// Guard of `all_reduce`: there is a pending sum.
@@ -176,8 +177,8 @@ impl<X> CanBeSliced<X> for Replicated {}
 
 /// Guard of `to_pending`: the value is complete.
 #[diagnostic::on_unimplemented(
-    message = "`to_pending` of a `{Self}`: it is a pending sum on `{X}` already",
-    label = "this value is `{Self}` on `{X}`",
+    message = "`to_pending` of a `PendingSum`: it is pending on `{X}` already",
+    label = "this value is a `PendingSum` on `{X}` already",
     note = "drop this call"
 )]
 pub trait NotYetPending<X> {}
@@ -186,6 +187,11 @@ impl<X> NotYetPending<X> for Replicated {}
 impl<const DIM: usize, X> NotYetPending<X> for Shard<DIM> {}
 
 /// Guard: `X` is the innermost axis of the dim that `Self` shards; `I` lists the placements on the later axes.
+#[diagnostic::on_unimplemented(
+    message = "`{X}` is not the innermost mesh axis that shards the dim of `{Self}`: a later axis shards it, too",
+    label = "blocks of `{X}` alone would interleave with those of the later axis",
+    note = "start with the innermost axis: call `.all_gather(axis)` on it first; the dim can be sharded over it again afterwards"
+)]
 pub trait InnermostOf<I, X> {}
 
 impl<I, X> InnermostOf<I, X> for Replicated {}
@@ -202,7 +208,7 @@ where
 #[diagnostic::on_unimplemented(
     message = "`{X}` is not the innermost mesh axis of dim {DIM}: an inner axis shards the dim, too",
     label = "an inner axis is `{Self}`: blocks of `{X}` alone would interleave",
-    note = "start with the innermost axis: call `.all_gather(axis)` on it first; it can be sharded again afterwards"
+    note = "start with the innermost axis: call `.all_gather(axis)` on it first; the dim can be sharded over it again afterwards"
 )]
 pub trait DoesNotSplit<const DIM: usize, X> {}
 

@@ -10,22 +10,23 @@ use crate::builder::Var;
 use crate::error::Error;
 use crate::node::Phase;
 
-/// Tensors to take gradients in: one, or a tuple of up to eight; tuples nest.
+/// Tensors to take gradients in: one, a tuple of up to eight, a vector; they nest, and so do layers and models made of
+/// them. The gradients come in the same form.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not something to take gradients in",
-    label = "expected a tensor, or a tuple of two to eight tensors",
+    label = "expected a tensor, a tuple of two to eight, or a vector of them",
     note = "tensors with a gradient are complete (`Replicated` or `Shard<DIM>` on every axis); tuples nest for more than eight: `((w0, b0), (w1, b1))`"
 )]
-pub trait Parameters<'g>: Copy {
+pub trait Parameters<'g>: Sized {
     /// Appends the values.
-    fn collect(self, vars: &mut Vec<Var<'g>>);
+    fn collect(&self, vars: &mut Vec<Var<'g>>);
 
     /// The tensors' gradients, in their layouts, taken from the front of `gradients`.
     ///
     /// # Errors
     /// A name is taken.
     #[track_caller]
-    fn wrap(self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error>;
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error>;
 }
 
 /// Gradients of a loss in some tensors, each with its tensor's layout: the planner reduces where it must.
@@ -60,12 +61,12 @@ pub fn grad<'g, L, P: Parameters<'g>>(loss: Tensor<'g, 0, L>, parameters: P) -> 
 }
 
 impl<'g, const RANK: usize, L: LayoutType + Stored> Parameters<'g> for Tensor<'g, RANK, L> {
-    fn collect(self, vars: &mut Vec<Var<'g>>) {
+    fn collect(&self, vars: &mut Vec<Var<'g>>) {
         vars.push(self.erase());
     }
 
     #[track_caller]
-    fn wrap(self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
         let at = Location::caller();
         let Some(gradient) = gradients.next() else {
             return Err(Error::Bad {
@@ -87,19 +88,36 @@ impl<'g, const RANK: usize, L: LayoutType + Stored> Parameters<'g> for Tensor<'g
     }
 }
 
+impl<'g, P: Parameters<'g>> Parameters<'g> for Vec<P> {
+    fn collect(&self, vars: &mut Vec<Var<'g>>) {
+        for parameters in self {
+            parameters.collect(vars);
+        }
+    }
+
+    #[track_caller]
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
+        let mut wrapped = Vec::with_capacity(self.len());
+        for parameters in self {
+            wrapped.push(parameters.wrap(gradients)?);
+        }
+        Ok(wrapped)
+    }
+}
+
 impl<'g, A, B> Parameters<'g> for (A, B)
 where
     A: Parameters<'g>,
     B: Parameters<'g>,
 {
-    fn collect(self, vars: &mut Vec<Var<'g>>) {
+    fn collect(&self, vars: &mut Vec<Var<'g>>) {
         let (a, b) = self;
         a.collect(vars);
         b.collect(vars);
     }
 
     #[track_caller]
-    fn wrap(self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
         let (a, b) = self;
         Ok((a.wrap(gradients)?, b.wrap(gradients)?))
     }
@@ -111,7 +129,7 @@ where
     B: Parameters<'g>,
     C: Parameters<'g>,
 {
-    fn collect(self, vars: &mut Vec<Var<'g>>) {
+    fn collect(&self, vars: &mut Vec<Var<'g>>) {
         let (a, b, c) = self;
         a.collect(vars);
         b.collect(vars);
@@ -119,7 +137,7 @@ where
     }
 
     #[track_caller]
-    fn wrap(self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
         let (a, b, c) = self;
         Ok((a.wrap(gradients)?, b.wrap(gradients)?, c.wrap(gradients)?))
     }
@@ -132,7 +150,7 @@ where
     C: Parameters<'g>,
     D: Parameters<'g>,
 {
-    fn collect(self, vars: &mut Vec<Var<'g>>) {
+    fn collect(&self, vars: &mut Vec<Var<'g>>) {
         let (a, b, c, d) = self;
         a.collect(vars);
         b.collect(vars);
@@ -141,7 +159,7 @@ where
     }
 
     #[track_caller]
-    fn wrap(self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
         let (a, b, c, d) = self;
         Ok((a.wrap(gradients)?, b.wrap(gradients)?, c.wrap(gradients)?, d.wrap(gradients)?))
     }
@@ -155,7 +173,7 @@ where
     D: Parameters<'g>,
     E: Parameters<'g>,
 {
-    fn collect(self, vars: &mut Vec<Var<'g>>) {
+    fn collect(&self, vars: &mut Vec<Var<'g>>) {
         let (a, b, c, d, e) = self;
         a.collect(vars);
         b.collect(vars);
@@ -165,7 +183,7 @@ where
     }
 
     #[track_caller]
-    fn wrap(self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
         let (a, b, c, d, e) = self;
         Ok((
             a.wrap(gradients)?,
@@ -186,7 +204,7 @@ where
     E: Parameters<'g>,
     F: Parameters<'g>,
 {
-    fn collect(self, vars: &mut Vec<Var<'g>>) {
+    fn collect(&self, vars: &mut Vec<Var<'g>>) {
         let (a, b, c, d, e, f) = self;
         a.collect(vars);
         b.collect(vars);
@@ -197,7 +215,7 @@ where
     }
 
     #[track_caller]
-    fn wrap(self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
         let (a, b, c, d, e, f) = self;
         Ok((
             a.wrap(gradients)?,
@@ -220,7 +238,7 @@ where
     F: Parameters<'g>,
     G: Parameters<'g>,
 {
-    fn collect(self, vars: &mut Vec<Var<'g>>) {
+    fn collect(&self, vars: &mut Vec<Var<'g>>) {
         let (a, b, c, d, e, f, g) = self;
         a.collect(vars);
         b.collect(vars);
@@ -232,7 +250,7 @@ where
     }
 
     #[track_caller]
-    fn wrap(self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
         let (a, b, c, d, e, f, g) = self;
         Ok((
             a.wrap(gradients)?,
@@ -257,7 +275,7 @@ where
     G: Parameters<'g>,
     H: Parameters<'g>,
 {
-    fn collect(self, vars: &mut Vec<Var<'g>>) {
+    fn collect(&self, vars: &mut Vec<Var<'g>>) {
         let (a, b, c, d, e, f, g, h) = self;
         a.collect(vars);
         b.collect(vars);
@@ -270,7 +288,7 @@ where
     }
 
     #[track_caller]
-    fn wrap(self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
+    fn wrap(&self, gradients: &mut std::vec::IntoIter<Var<'g>>) -> Result<Self, Error> {
         let (a, b, c, d, e, f, g, h) = self;
         Ok((
             a.wrap(gradients)?,

@@ -21,9 +21,10 @@
 
 use shardgrad_core::Op;
 use shardgrad_core::types::transition::{
-    AllGatherRule, AllReduceRule, AllToAllRule, ReduceScatterRule, SliceRule, ToPendingRule,
+    AllGatherRule, AllReduceRule, AllToAllRule, Becomes, ReduceScatterRule, SliceRule,
+    ToPendingRule,
 };
-use shardgrad_core::types::{FitsRank, LayoutType, Shard};
+use shardgrad_core::types::{FitsRank, LayoutType, PendingSum, Replicated, Shard};
 
 use super::Tensor;
 use crate::error::Error;
@@ -68,10 +69,10 @@ impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
     pub fn all_reduce<X>(
         self,
         axis: X,
-    ) -> Result<Tensor<'g, RANK, <L as AllReduceRule<X>>::Out>, Error>
+    ) -> Result<Tensor<'g, RANK, <L as Becomes<Replicated, X>>::Out>, Error>
     where
         L: AllReduceRule<X>,
-        <L as AllReduceRule<X>>::Out: LayoutType,
+        <L as Becomes<Replicated, X>>::Out: LayoutType,
     {
         let _ = axis;
         constrain(self, "all_reduce")
@@ -86,10 +87,10 @@ impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
     pub fn all_gather<X>(
         self,
         axis: X,
-    ) -> Result<Tensor<'g, RANK, <L as AllGatherRule<X>>::Out>, Error>
+    ) -> Result<Tensor<'g, RANK, <L as Becomes<Replicated, X>>::Out>, Error>
     where
         L: AllGatherRule<X>,
-        <L as AllGatherRule<X>>::Out: LayoutType,
+        <L as Becomes<Replicated, X>>::Out: LayoutType,
     {
         let _ = axis;
         constrain(self, "all_gather")
@@ -105,10 +106,10 @@ impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
     pub fn to_pending<X>(
         self,
         axis: X,
-    ) -> Result<Tensor<'g, RANK, <L as ToPendingRule<X>>::Out>, Error>
+    ) -> Result<Tensor<'g, RANK, <L as Becomes<PendingSum, X>>::Out>, Error>
     where
         L: ToPendingRule<X>,
-        <L as ToPendingRule<X>>::Out: LayoutType,
+        <L as Becomes<PendingSum, X>>::Out: LayoutType,
     {
         let _ = axis;
         constrain(self, "to_pending")
@@ -128,10 +129,10 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     /// None in practice; the signature is that of all ops.
     #[track_caller]
     #[allow(clippy::type_complexity)]
-    pub fn all_reduce(self) -> Result<Tensor<'g, RANK, <L as AllReduceRule<X>>::Out>, Error>
+    pub fn all_reduce(self) -> Result<Tensor<'g, RANK, <L as Becomes<Replicated, X>>::Out>, Error>
     where
         L: AllReduceRule<X>,
-        <L as AllReduceRule<X>>::Out: LayoutType,
+        <L as Becomes<Replicated, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "all_reduce")
     }
@@ -142,10 +143,10 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     /// None in practice; the signature is that of all ops.
     #[track_caller]
     #[allow(clippy::type_complexity)]
-    pub fn all_gather(self) -> Result<Tensor<'g, RANK, <L as AllGatherRule<X>>::Out>, Error>
+    pub fn all_gather(self) -> Result<Tensor<'g, RANK, <L as Becomes<Replicated, X>>::Out>, Error>
     where
         L: AllGatherRule<X>,
-        <L as AllGatherRule<X>>::Out: LayoutType,
+        <L as Becomes<Replicated, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "all_gather")
     }
@@ -156,10 +157,10 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     /// None in practice; the signature is that of all ops.
     #[track_caller]
     #[allow(clippy::type_complexity)]
-    pub fn to_pending(self) -> Result<Tensor<'g, RANK, <L as ToPendingRule<X>>::Out>, Error>
+    pub fn to_pending(self) -> Result<Tensor<'g, RANK, <L as Becomes<PendingSum, X>>::Out>, Error>
     where
         L: ToPendingRule<X>,
-        <L as ToPendingRule<X>>::Out: LayoutType,
+        <L as Becomes<PendingSum, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "to_pending")
     }
@@ -172,11 +173,11 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     #[allow(clippy::type_complexity)]
     pub fn reduce_scatter<const DIM: usize>(
         self,
-    ) -> Result<Tensor<'g, RANK, <L as ReduceScatterRule<DIM, X>>::Out>, Error>
+    ) -> Result<Tensor<'g, RANK, <L as Becomes<Shard<DIM>, X>>::Out>, Error>
     where
         Shard<DIM>: FitsRank<RANK>,
         L: ReduceScatterRule<DIM, X>,
-        <L as ReduceScatterRule<DIM, X>>::Out: LayoutType,
+        <L as Becomes<Shard<DIM>, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "reduce_scatter")
     }
@@ -189,11 +190,11 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     #[allow(clippy::type_complexity)]
     pub fn all_to_all<const FROM: usize, const TO: usize>(
         self,
-    ) -> Result<Tensor<'g, RANK, <L as AllToAllRule<FROM, TO, X>>::Out>, Error>
+    ) -> Result<Tensor<'g, RANK, <L as Becomes<Shard<TO>, X>>::Out>, Error>
     where
         Shard<TO>: FitsRank<RANK>,
         L: AllToAllRule<FROM, TO, X>,
-        <L as AllToAllRule<FROM, TO, X>>::Out: LayoutType,
+        <L as Becomes<Shard<TO>, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "all_to_all")
     }
@@ -206,11 +207,11 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     #[allow(clippy::type_complexity)]
     pub fn slice<const DIM: usize>(
         self,
-    ) -> Result<Tensor<'g, RANK, <L as SliceRule<DIM, X>>::Out>, Error>
+    ) -> Result<Tensor<'g, RANK, <L as Becomes<Shard<DIM>, X>>::Out>, Error>
     where
         Shard<DIM>: FitsRank<RANK>,
         L: SliceRule<DIM, X>,
-        <L as SliceRule<DIM, X>>::Out: LayoutType,
+        <L as Becomes<Shard<DIM>, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "slice")
     }

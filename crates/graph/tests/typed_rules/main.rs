@@ -1,0 +1,274 @@
+//! Static rules equal dynamic ones, for all layouts, both ways.
+//!
+//! *Static*: on concrete types, an inherent constant that needs the impl shadows a trait's constant that does not, which
+//! shows whether the impl is there and what its result is. *Dynamic*: the ops that the typed method builds, with every
+//! choice of `axis_rules` for each of them and no transition in between. What the table refuses must have no impl; what it
+//! admits must have one, with its result. Mesh axes choose independently, so a layout's result is that of each axis.
+
+mod messages;
+mod reach;
+mod transitions;
+
+use reach::{OnLayouts, Reach};
+use shardgrad_core::types::bias::BiasRule;
+use shardgrad_core::types::elementwise::{AddRule, ConstantRule, MulRule, NonlinearRule};
+use shardgrad_core::types::loss::{CrossEntropyRule, MseRule};
+use shardgrad_core::types::matmul::MatmulRule;
+use shardgrad_core::types::matmul_nt::MatmulNtRule;
+use shardgrad_core::types::matmul_tn::MatmulTnRule;
+use shardgrad_core::types::reduce::{SumAllRule, SumRule, TransposeRule};
+use shardgrad_core::types::{LayoutType, PendingSum, Replicated, Shard};
+use shardgrad_core::{DType, Layout};
+use shardgrad_graph::{Loss, Var};
+
+/// Module `$name`, whose `Probe<L, R>::OUT` is the layout of the result if `R: $rule<L>`, else `None`.
+macro_rules! binary {
+    ($name:ident, $rule:ident) => {
+        mod $name {
+            use super::*;
+            pub(crate) struct Probe<L, R>(std::marker::PhantomData<(L, R)>);
+            #[allow(dead_code)]
+            impl<L, R> Probe<L, R>
+            where
+                R: $rule<L>,
+                R::Out: LayoutType,
+            {
+                pub(crate) const OUT: Option<fn() -> Layout> = Some(<R::Out as LayoutType>::layout);
+            }
+            impl<L, R> Refused for Probe<L, R> {}
+        }
+    };
+}
+
+/// Module `$name`, whose `Probe<L>::OUT` is the layout of the result if `L: $rule`, else `None`.
+macro_rules! unary {
+    ($name:ident, $($rule:tt)*) => {
+        mod $name {
+            use super::*;
+            pub(crate) struct Probe<L>(std::marker::PhantomData<L>);
+            #[allow(dead_code)]
+            impl<L> Probe<L>
+            where
+                L: $($rule)*,
+                L::Out: LayoutType,
+            {
+                pub(crate) const OUT: Option<fn() -> Layout> =
+                    Some(<L::Out as LayoutType>::layout);
+            }
+            impl<L> Refused for Probe<L> {}
+        }
+    };
+}
+
+/// Module `$name`, whose `Probe<L>::OUT` is L if `L: $rule`, a rule that keeps the layout, else `None`.
+macro_rules! keeping {
+    ($name:ident, $rule:ident) => {
+        mod $name {
+            use super::*;
+            pub(crate) struct Probe<L>(std::marker::PhantomData<L>);
+            #[allow(dead_code)]
+            impl<L: LayoutType + $rule> Probe<L> {
+                pub(crate) const OUT: Option<fn() -> Layout> = Some(L::layout);
+            }
+            impl<L> Refused for Probe<L> {}
+        }
+    };
+}
+
+/// What a probe has where its rule does not hold.
+trait Refused {
+    const OUT: Option<fn() -> Layout> = None;
+}
+
+binary!(add, AddRule);
+binary!(mul, MulRule);
+binary!(matmul, MatmulRule);
+binary!(matmul_tn, MatmulTnRule);
+binary!(matmul_nt, MatmulNtRule);
+binary!(bias_add, BiasRule);
+binary!(mse, MseRule);
+binary!(cross_entropy, CrossEntropyRule);
+keeping!(nonlinear, NonlinearRule);
+keeping!(constant, ConstantRule);
+keeping!(always, Sized);
+unary!(sum_all, SumAllRule);
+unary!(transpose, TransposeRule);
+unary!(sum_2_0, SumRule<2, 0>);
+unary!(sum_2_1, SumRule<2, 1>);
+unary!(sum_1_0, SumRule<1, 0>);
+unary!(sum_3_0, SumRule<3, 0>);
+unary!(sum_3_1, SumRule<3, 1>);
+unary!(sum_3_2, SumRule<3, 2>);
+
+/// A layout type as a value.
+type OfType = fn() -> Layout;
+
+/// Layout types of the operands, and what a probe found. Tables of these are constants, which compile fast.
+type Entry = (&'static [OfType], Option<OfType>);
+
+macro_rules! each {
+    ($name:ident, [$($l:ty),*]) => {{
+        const TABLE: &[Entry] = &[$((&[<$l>::layout], <$name::Probe<$l>>::OUT)),*];
+        TABLE.iter().map(evaluate)
+    }};
+}
+
+macro_rules! pairs {
+    ($name:ident, [$($l:ty),*], $rights:tt) => {{
+        const TABLES: &[&[Entry]] = &[$(row!($name, $l, $rights)),*];
+        TABLES.iter().copied().flatten().map(evaluate)
+    }};
+}
+
+macro_rules! row {
+    ($name:ident, $l:ty, [$($r:ty),*]) => {
+        &[$((&[<$l>::layout, <$r>::layout], <$name::Probe<$l, $r>>::OUT)),*]
+    };
+}
+
+fn evaluate((operands, found): &Entry) -> OnLayouts {
+    (operands.iter().map(|of| of()).collect(), found.map(|of| of()))
+}
+
+/// Layouts of a matrix over one, two and three axes, and of a vector.
+macro_rules! with_layouts {
+    (pairs, $name:ident) => {
+        pairs!($name, [Replicated, Shard<0>, Shard<1>, PendingSum], [Replicated, Shard<0>, Shard<1>, PendingSum])
+            .chain(pairs!($name, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)], [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)]))
+            .collect::<Vec<OnLayouts>>()
+    };
+    (bias, $name:ident) => {
+        pairs!($name, [Replicated, Shard<0>, Shard<1>, PendingSum], [Replicated, Shard<0>, PendingSum])
+            .chain(pairs!($name, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)], [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, PendingSum)]))
+            .collect::<Vec<OnLayouts>>()
+    };
+    (each, $name:ident) => {
+        each!($name, [Replicated, Shard<0>, Shard<1>, PendingSum])
+            .chain(each!($name, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)]))
+            .chain(each!($name, [(Replicated, Replicated, Replicated), (Replicated, Replicated, Shard<0>), (Replicated, Replicated, Shard<1>), (Replicated, Replicated, PendingSum), (Replicated, Shard<0>, Replicated), (Replicated, Shard<0>, Shard<0>), (Replicated, Shard<0>, Shard<1>), (Replicated, Shard<0>, PendingSum), (Replicated, Shard<1>, Replicated), (Replicated, Shard<1>, Shard<0>), (Replicated, Shard<1>, Shard<1>), (Replicated, Shard<1>, PendingSum), (Replicated, PendingSum, Replicated), (Replicated, PendingSum, Shard<0>), (Replicated, PendingSum, Shard<1>), (Replicated, PendingSum, PendingSum), (Shard<0>, Replicated, Replicated), (Shard<0>, Replicated, Shard<0>), (Shard<0>, Replicated, Shard<1>), (Shard<0>, Replicated, PendingSum), (Shard<0>, Shard<0>, Replicated), (Shard<0>, Shard<0>, Shard<0>), (Shard<0>, Shard<0>, Shard<1>), (Shard<0>, Shard<0>, PendingSum), (Shard<0>, Shard<1>, Replicated), (Shard<0>, Shard<1>, Shard<0>), (Shard<0>, Shard<1>, Shard<1>), (Shard<0>, Shard<1>, PendingSum), (Shard<0>, PendingSum, Replicated), (Shard<0>, PendingSum, Shard<0>), (Shard<0>, PendingSum, Shard<1>), (Shard<0>, PendingSum, PendingSum), (Shard<1>, Replicated, Replicated), (Shard<1>, Replicated, Shard<0>), (Shard<1>, Replicated, Shard<1>), (Shard<1>, Replicated, PendingSum), (Shard<1>, Shard<0>, Replicated), (Shard<1>, Shard<0>, Shard<0>), (Shard<1>, Shard<0>, Shard<1>), (Shard<1>, Shard<0>, PendingSum), (Shard<1>, Shard<1>, Replicated), (Shard<1>, Shard<1>, Shard<0>), (Shard<1>, Shard<1>, Shard<1>), (Shard<1>, Shard<1>, PendingSum), (Shard<1>, PendingSum, Replicated), (Shard<1>, PendingSum, Shard<0>), (Shard<1>, PendingSum, Shard<1>), (Shard<1>, PendingSum, PendingSum), (PendingSum, Replicated, Replicated), (PendingSum, Replicated, Shard<0>), (PendingSum, Replicated, Shard<1>), (PendingSum, Replicated, PendingSum), (PendingSum, Shard<0>, Replicated), (PendingSum, Shard<0>, Shard<0>), (PendingSum, Shard<0>, Shard<1>), (PendingSum, Shard<0>, PendingSum), (PendingSum, Shard<1>, Replicated), (PendingSum, Shard<1>, Shard<0>), (PendingSum, Shard<1>, Shard<1>), (PendingSum, Shard<1>, PendingSum), (PendingSum, PendingSum, Replicated), (PendingSum, PendingSum, Shard<0>), (PendingSum, PendingSum, Shard<1>), (PendingSum, PendingSum, PendingSum)]))
+            .collect::<Vec<OnLayouts>>()
+    };
+    (vectors, $name:ident) => {
+        each!($name, [Replicated, Shard<0>, PendingSum])
+            .chain(each!($name, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, PendingSum)]))
+            .chain(each!($name, [(Replicated, Replicated, Replicated), (Replicated, Replicated, Shard<0>), (Replicated, Replicated, PendingSum), (Replicated, Shard<0>, Replicated), (Replicated, Shard<0>, Shard<0>), (Replicated, Shard<0>, PendingSum), (Replicated, PendingSum, Replicated), (Replicated, PendingSum, Shard<0>), (Replicated, PendingSum, PendingSum), (Shard<0>, Replicated, Replicated), (Shard<0>, Replicated, Shard<0>), (Shard<0>, Replicated, PendingSum), (Shard<0>, Shard<0>, Replicated), (Shard<0>, Shard<0>, Shard<0>), (Shard<0>, Shard<0>, PendingSum), (Shard<0>, PendingSum, Replicated), (Shard<0>, PendingSum, Shard<0>), (Shard<0>, PendingSum, PendingSum), (PendingSum, Replicated, Replicated), (PendingSum, Replicated, Shard<0>), (PendingSum, Replicated, PendingSum), (PendingSum, Shard<0>, Replicated), (PendingSum, Shard<0>, Shard<0>), (PendingSum, Shard<0>, PendingSum), (PendingSum, PendingSum, Replicated), (PendingSum, PendingSum, Shard<0>), (PendingSum, PendingSum, PendingSum)]))
+            .collect::<Vec<OnLayouts>>()
+    };
+}
+
+fn matrices(count: usize) -> Vec<(Vec<usize>, DType)> {
+    vec![(vec![4, 4], DType::F64); count]
+}
+
+/// Checks one rule against what the ops of `build` admit, in all layouts.
+fn agree(
+    name: &str,
+    leaves: &[(Vec<usize>, DType)],
+    probes: &[OnLayouts],
+    build: impl for<'g> Fn(&[Var<'g>]) -> Result<Var<'g>, shardgrad_graph::Error>,
+) {
+    let mut reach = Reach::new(leaves, build);
+    let mut admitted = 0;
+    for (operands, found) in probes {
+        let expected = reach.result(operands);
+        assert_eq!(*found, expected, "{name} of {operands:?}");
+        admitted += usize::from(expected.is_some());
+    }
+    // The list must not be empty on either side by accident.
+    assert!(admitted > 0, "{name}");
+}
+
+#[test]
+fn sums_and_differences() {
+    let probes = with_layouts!(pairs, add);
+    assert_eq!(probes.len(), 16 + 256);
+    agree("add", &matrices(2), &probes, |v| v[0].add(v[1]));
+    agree("sub", &matrices(2), &probes, |v| v[0].sub(v[1]));
+}
+
+#[test]
+fn products_elementwise() {
+    agree("mul", &matrices(2), &with_layouts!(pairs, mul), |v| v[0].mul(v[1]));
+}
+
+#[test]
+fn matrix_products() {
+    agree("matmul", &matrices(2), &with_layouts!(pairs, matmul), |v| v[0].matmul(v[1]));
+    agree("matmul_tn", &matrices(2), &with_layouts!(pairs, matmul_tn), |v| {
+        v[0].einsum("km,kn->mn", v[1])
+    });
+    agree("matmul_nt", &matrices(2), &with_layouts!(pairs, matmul_nt), |v| {
+        v[0].einsum("mk,nk->mn", v[1])
+    });
+}
+
+#[test]
+fn bias() {
+    let leaves = [(vec![4, 4], DType::F64), (vec![4], DType::F64)];
+    let probes = with_layouts!(bias, bias_add);
+    assert_eq!(probes.len(), 12 + 144);
+    agree("add_bias", &leaves, &probes, |v| v[0].add(v[1].broadcast(&[1], &[4, 4])?));
+}
+
+#[test]
+fn losses() {
+    agree("mse", &matrices(2), &with_layouts!(pairs, mse), |v| Loss::Mse.of(v[0], Some(v[1])));
+    let leaves = [(vec![4, 4], DType::F64), (vec![4], DType::I32)];
+    agree("cross_entropy", &leaves, &with_layouts!(bias, cross_entropy), |v| {
+        Loss::CrossEntropy.of(v[0], Some(v[1]))
+    });
+}
+
+#[test]
+fn functions_of_one_operand() {
+    let nonlinear = with_layouts!(each, nonlinear);
+    assert_eq!(nonlinear.len(), 4 + 16 + 64);
+    type Function = for<'g> fn(Var<'g>) -> Result<Var<'g>, shardgrad_graph::Error>;
+    let functions: [(&str, Function); 10] = [
+        ("relu", |v| v.relu()),
+        ("gelu", |v| v.gelu()),
+        ("tanh", |v| v.tanh()),
+        ("sigmoid", |v| v.sigmoid()),
+        ("exp", |v| v.exp()),
+        ("log", |v| v.log()),
+        ("sqrt", |v| v.sqrt()),
+        ("square", |v| v.square()),
+        ("abs", |v| v.abs()),
+        ("reciprocal", |v| v.reciprocal()),
+    ];
+    for (name, function) in functions {
+        agree(name, &matrices(1), &nonlinear, |v| function(v[0]));
+    }
+    agree("add_const", &matrices(1), &with_layouts!(each, constant), |v| v[0].add_const(1.0));
+    // Linear functions have no bound: every layout must pass.
+    let linear = with_layouts!(each, always);
+    agree("neg", &matrices(1), &linear, |v| v[0].neg());
+    agree("scale", &matrices(1), &linear, |v| v[0].scale(-2.0));
+}
+
+#[test]
+fn reductions_and_transpose() {
+    let sum0 = with_layouts!(each, sum_2_0);
+    let sum1 = with_layouts!(each, sum_2_1);
+    let all = with_layouts!(each, sum_all);
+    agree("sum 0", &matrices(1), &sum0, |v| v[0].sum(&[0]));
+    agree("sum 1", &matrices(1), &sum1, |v| v[0].sum(&[1]));
+    agree("mean 0", &matrices(1), &sum0, |v| v[0].mean(&[0]));
+    agree("mean 1", &matrices(1), &sum1, |v| v[0].mean(&[1]));
+    agree("sum_all", &matrices(1), &all, |v| v[0].sum_all());
+    agree("mean_all", &matrices(1), &all, |v| v[0].mean_all());
+    agree("transpose", &matrices(1), &with_layouts!(each, transpose), |v| v[0].transpose(&[1, 0]));
+    let vector = [(vec![4], DType::F64)];
+    agree("sum of a vector", &vector, &with_layouts!(vectors, sum_1_0), |v| v[0].sum(&[0]));
+    let cube = [(vec![4, 4, 4], DType::F64)];
+    macro_rules! cube {
+        ($name:ident, $dim:literal) => {{
+            let probes: Vec<OnLayouts> =
+                each!($name, [Replicated, Shard<0>, Shard<1>, Shard<2>, PendingSum]).collect();
+            agree("sum of a cube", &cube, &probes, |v| v[0].sum(&[$dim]));
+        }};
+    }
+    cube!(sum_3_0, 0);
+    cube!(sum_3_1, 1);
+    cube!(sum_3_2, 2);
+}
