@@ -47,6 +47,7 @@ mod symbols;
 mod toml_file;
 pub mod trainer;
 pub mod training;
+pub mod typed;
 
 pub use dataset::Dataset;
 pub use error::Error;

@@ -2,6 +2,9 @@
 
 use shardgrad_graph::{Activation, LayerSpec};
 
+/// Tensor-parallel layers with their layouts in their types.
+pub use crate::typed::layers as typed;
+
 /// A multilayer perceptron.
 ///
 /// ```
