@@ -5,3 +5,10 @@
 //! | `cargo run -p shardgrad-examples --example quickstart` | define, plan, train, and prove the first step |
 //! | `cargo run -p shardgrad-examples --example compare_layouts` | one model, many layouts, one gradient |
 //! | `cargo run -p shardgrad-examples --example write_a_program` | a program of one's own with pins, and its gradients |
+//! | `cargo run -p shardgrad-examples --example typed_tensor_parallel` | a tensor-parallel MLP with its layouts in its types |
+//! | `cargo run -p shardgrad-examples --example typed_data_parallel` | data parallelism by hand: the reduction stands in the types |
+//! | `cargo run -p shardgrad-examples --example typed_mesh_2d` | both on a mesh of two axes |
+
+mod dense;
+
+pub use dense::equals_dense;
