@@ -87,6 +87,41 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Why a mutant of this kind can change nothing.
+    #[must_use]
+    pub fn harmless(self) -> &'static str {
+        match self {
+            Fault::Drop => {
+                "over axes of size 1, or the next transition moves blocks from where they lie to the same place"
+            }
+            Fault::Repeat => {
+                "a second slice, or a second step over axes of size 1, finds nothing left to do"
+            }
+            Fault::OtherAxes => {
+                "local transitions read their layouts, not their axes; axes of size 1 move nothing"
+            }
+            Fault::OtherKind => {
+                "the kinds that move blocks run one schedule, given by the layouts at both ends"
+            }
+            Fault::OtherDim => "on axes of size 1 every dim is whole",
+            Fault::OtherOrder => "one of the axes has size 1, or the result is used by nobody",
+            Fault::OtherLayout => {
+                "on axes of size 1 all layouts are one; zeros are their own terms"
+            }
+            Fault::SwapOperands => "addition, multiplication and equality commute",
+            Fault::OtherOperand => "the other operand holds the same value",
+            Fault::OtherOp => "on this data both ops agree",
+            Fault::Unreduced => "the output has no demanded layout, or the axes have size 1",
+            Fault::OtherOutput => "the other node holds the same value",
+            Fault::SlotReused => {
+                "the value that is lost is read by nobody that matters, or equal to the new one"
+            }
+            Fault::Reordered => "neither node needs the other, or the other's slot",
+        }
+    }
+}
+
 /// A plan with one fault.
 #[derive(Clone, Debug)]
 pub struct Mutant {
@@ -137,13 +172,33 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// What a right plan makes: outputs as global values, and the blocks that ranks hold of them.
+#[derive(Clone, Debug)]
+pub struct Right {
+    outputs: BTreeMap<String, Value>,
+    blocks: BTreeMap<String, Vec<Value>>,
+}
+
+impl Right {
+    /// Runs the plan on the mesh on paper.
+    ///
+    /// # Errors
+    /// It cannot run.
+    pub fn run(plan: &Plan, inputs: &BTreeMap<String, Value>) -> Result<Self, Error> {
+        let run = simulate(plan, inputs)?;
+        let outputs: Result<_, Error> =
+            plan.outputs.iter().map(|o| Ok((o.name.clone(), run.gather(plan, &o.name)?))).collect();
+        Ok(Self { outputs: outputs?, blocks: run.blocks })
+    }
+}
+
 /// Runs and checks a mutant of a plan whose right run is known.
 #[must_use]
 pub fn judge(
     mutant: &Mutant,
     program: &Program,
     inputs: &BTreeMap<String, Value>,
-    right: &BTreeMap<String, Value>,
+    right: &Right,
 ) -> Verdict {
     let report = check::check(&mutant.plan, program);
     let effect = match simulate(&mutant.plan, inputs) {
@@ -153,27 +208,22 @@ pub fn judge(
     Verdict { effect, violations: report.codes().into_iter().map(str::to_owned).collect() }
 }
 
-fn effect(plan: &Plan, run: &Simulation, right: &BTreeMap<String, Value>) -> Effect {
-    for (name, value) in right {
+/// An output changes if its global value does, or, where its layout is part of the contract (the loss, gradients,
+/// updates), if a rank holds another block of it.
+fn effect(plan: &Plan, run: &Simulation, right: &Right) -> Effect {
+    for output in &plan.outputs {
+        let name = &output.name;
+        let Some(value) = right.outputs.get(name) else { continue };
         match run.gather(plan, name) {
             Err(error) => return Effect::Changes(format!("copies of {name}: {error}")),
             Ok(found) if found != *value => return Effect::Changes(name.clone()),
             Ok(_) => {}
         }
+        if output.role != OutputRole::Value && run.blocks.get(name) != right.blocks.get(name) {
+            return Effect::Changes(format!("what ranks hold of {name}"));
+        }
     }
     Effect::Nothing
-}
-
-/// The outputs of a right plan.
-///
-/// # Errors
-/// It cannot run.
-pub fn right_outputs(
-    plan: &Plan,
-    inputs: &BTreeMap<String, Value>,
-) -> Result<BTreeMap<String, Value>, Error> {
-    let run = simulate(plan, inputs)?;
-    plan.outputs.iter().map(|o| Ok((o.name.clone(), run.gather(plan, &o.name)?))).collect()
 }
 
 /// Every mutant of a plan.
