@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::problem;
 use crate::request::LayoutRequest;
-use crate::search::{Failure, eliminate};
+use crate::search::{BUCKET_LIMIT, Failure, solve};
 use crate::space::result_bytes;
 
 /// A plan, what it costs, and how good it is proven to be.
@@ -57,7 +57,7 @@ pub fn plan(
 ) -> Result<Planned, Error> {
     let demands = Demands::resolve(program, mesh, request)?;
     let mut problem = problem::Builder::new(program, mesh, &demands, options).build()?;
-    let solution = eliminate(&mut problem.network).map_err(|failure| match failure {
+    let solution = solve(&mut problem.network, BUCKET_LIMIT).map_err(|failure| match failure {
         Failure::Infeasible => Error::Infeasible {
             value: program.name.clone(),
             hint: "its pins contradict each other".to_owned(),
@@ -70,8 +70,15 @@ pub fn plan(
         !problem.scale.is_exact() || problem.scale.pack(cost.fields()) == solution.cost,
         "the plan costs what the search found"
     );
-    let lower_bound_bytes = plan.totals().bytes_per_device;
-    Ok(Planned { plan, cost, optimal: true, lower_bound_bytes })
+    let optimal = solution.lower == solution.cost;
+    let totals = plan.totals();
+    // The bound is on all bytes. Those of scalars are the plan's own, at most.
+    let lower_bound_bytes = if optimal {
+        totals.bytes_per_device
+    } else {
+        problem.scale.leading(solution.lower).saturating_sub(totals.scalar_bytes_per_device)
+    };
+    Ok(Planned { plan, cost, optimal, lower_bound_bytes })
 }
 
 /// What a plan costs, counted from its nodes.

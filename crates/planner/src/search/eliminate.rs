@@ -40,17 +40,20 @@ pub enum Failure {
 }
 
 /// A bucket's message: the numbers that determine it, then its table and the constant taken out of it.
-type Messages = HashMap<SmallVec<[u32; 24]>, (TableId, Packed)>;
+pub(super) type Messages = HashMap<SmallVec<[u32; 24]>, (TableId, Packed)>;
 
 /// Solves a network exactly.
 ///
 /// # Errors
-/// No assignment is possible, or a bucket exceeds [`BUCKET_LIMIT`].
-pub fn eliminate(network: &mut Network) -> Result<Solution, Failure> {
+/// No assignment is possible, or a bucket has more than `limit` entries.
+pub fn eliminate(network: &mut Network, limit: u64) -> Result<Solution, Failure> {
     let order = elimination_order(network);
     let mut position = vec![usize::MAX; network.domains.len()];
     for (i, &var) in order.iter().enumerate() {
         position[var as usize] = i;
+    }
+    if let Some((var, entries)) = widest(network, &order).filter(|(_, entries)| *entries > limit) {
+        return Err(Failure::TooWide(var, entries));
     }
     let mut buckets: Vec<Vec<Factor>> = vec![Vec::new(); order.len()];
     let mut constant: Packed = 0;
@@ -82,8 +85,45 @@ pub fn eliminate(network: &mut Network) -> Result<Solution, Failure> {
     Ok(Solution { cost: constant, assignment })
 }
 
+/// The variable with the largest bucket, and that bucket's entries.
+fn widest(network: &Network, order: &[VarId]) -> Option<(VarId, u64)> {
+    let mut position = vec![usize::MAX; network.domains.len()];
+    for (i, &var) in order.iter().enumerate() {
+        position[var as usize] = i;
+    }
+    let first = |scope: &Scope| scope.iter().map(|&v| position[v as usize]).min();
+    let mut scopes: Vec<Vec<VarId>> = vec![Vec::new(); order.len()];
+    for factor in &network.factors {
+        if let Some(at) = first(&factor.scope) {
+            scopes[at].extend(&factor.scope);
+        }
+    }
+    let mut widest = None;
+    for (i, &var) in order.iter().enumerate() {
+        let mut scope: Scope = std::mem::take(&mut scopes[i]).into();
+        scope.sort_unstable();
+        scope.dedup();
+        let entries = scope
+            .iter()
+            .fold(1_u64, |n, &v| n.saturating_mul(u64::from(network.domains[v as usize])));
+        if widest.is_none_or(|(_, most)| entries > most) {
+            widest = Some((var, entries));
+        }
+        scope.retain(|v| *v != var);
+        if let Some(later) = first(&scope) {
+            scopes[later].extend(scope);
+        }
+    }
+    widest
+}
+
 /// The first value of `var` with the least sum, all other variables of the bucket being assigned.
-fn best_value(network: &Network, bucket: &[Factor], var: VarId, assignment: &[u32]) -> u32 {
+pub(super) fn best_value(
+    network: &Network,
+    bucket: &[Factor],
+    var: VarId,
+    assignment: &[u32],
+) -> u32 {
     let mut trial: SmallVec<[(&[Packed], usize, usize); 8]> = SmallVec::new();
     for factor in bucket {
         let (mut offset, mut stride, mut size) = (0, 0, 1);
@@ -106,7 +146,7 @@ fn best_value(network: &Network, bucket: &[Factor], var: VarId, assignment: &[u3
 }
 
 /// The message of a bucket, and the constant taken out of it.
-fn message(
+pub(super) fn message(
     network: &mut Network,
     known: &mut Messages,
     var: VarId,
@@ -116,13 +156,6 @@ fn message(
     separator.sort_unstable();
     separator.dedup();
     separator.retain(|v| *v != var);
-    let size = separator
-        .iter()
-        .chain([&var])
-        .fold(1_u64, |n, &v| n.saturating_mul(u64::from(network.domains[v as usize])));
-    if size > BUCKET_LIMIT {
-        return Err(Failure::TooWide(var, size));
-    }
     // The eliminated variable has the number past the separator's last.
     let number = |v: VarId| {
         let index = if v == var {
@@ -217,11 +250,11 @@ fn minimise(network: &Network, separator: &[VarId], var: VarId, bucket: &[Factor
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A fixed pseudo-random sequence (Steele, Lea, Flood 2014: splitmix64).
-    fn draw(state: &mut u64) -> u64 {
+    pub(crate) fn draw(state: &mut u64) -> u64 {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = *state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -229,7 +262,7 @@ mod tests {
         z ^ (z >> 31)
     }
 
-    fn random_network(state: &mut u64) -> Network {
+    pub(crate) fn random_network(state: &mut u64) -> Network {
         let mut network = Network::default();
         let count = 3 + draw(state) % 5;
         for _ in 0..count {
@@ -253,7 +286,7 @@ mod tests {
         network
     }
 
-    fn exhaustive(network: &Network) -> Option<Packed> {
+    pub(crate) fn exhaustive(network: &Network) -> Option<Packed> {
         let total: usize = network.domains.iter().map(|&d| d as usize).product();
         let cost = |mut code: usize| {
             let assignment: Vec<u32> = network
@@ -277,7 +310,7 @@ mod tests {
         for _ in 0..500 {
             let mut network = random_network(&mut state);
             let expected = exhaustive(&network);
-            match eliminate(&mut network) {
+            match eliminate(&mut network, BUCKET_LIMIT) {
                 Ok(solution) => {
                     assert_eq!(Some(solution.cost), expected);
                     assert_eq!(network.cost(&solution.assignment), solution.cost);

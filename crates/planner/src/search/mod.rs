@@ -5,10 +5,15 @@
 //! | [`network`] | variables, factors, interned tables |
 //! | [`order`] | the order of elimination |
 //! | [`eliminate`] | bucket elimination |
+//! | [`bound`] | mini-bucket bounds |
+//! | [`solve`] | the whole search |
 
+pub mod bound;
 pub mod eliminate;
 pub mod network;
 pub mod order;
+pub mod solve;
 
-pub use eliminate::{Failure, Solution, eliminate};
+pub use eliminate::{BUCKET_LIMIT, Failure, Solution, eliminate};
 pub use network::{Factor, Network, TableId, Tables, VarId};
+pub use solve::{Outcome, solve};

@@ -1,0 +1,203 @@
+//! Mini-buckets: bounds where exact elimination would need tables too large (Dechter and Rish, Journal of the ACM 50,
+//! 2003).
+//!
+//! A bucket whose join would exceed a limit is parted into *mini-buckets* that do not, each eliminated for itself: its
+//! variable may then take another value in each, so the sum of the minima is a lower bound. Every mini-bucket sends one
+//! message, so they form a forest, the exact elimination of a relaxed network in which variables have copies. A second
+//! pass from the roots down gives each mini-bucket what the rest of its tree costs; with it, the least cost of the
+//! relaxed network under the condition that a variable has a value, which is a lower bound on that of the network. A
+//! value whose bound exceeds the cost of a known assignment is in no optimum and can be struck out.
+
+use smallvec::SmallVec;
+
+use super::eliminate::{Failure, Messages, best_value, message};
+use super::network::{Factor, Network, Scope, VarId};
+use super::order::elimination_order;
+use crate::cost::{INFINITE, Packed};
+
+/// A lower bound, an assignment, and bounds on each value of each variable.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// No assignment costs less.
+    pub lower: Packed,
+    /// An assignment that the bound suggests.
+    pub assignment: Vec<u32>,
+    /// How much more than `lower` any assignment with this value of this variable costs at least.
+    pub excess: Vec<Vec<Packed>>,
+}
+
+struct MiniBucket {
+    scope: Scope,
+    factors: Vec<Factor>,
+    /// The mini-buckets whose messages are among the factors, with those messages.
+    children: Vec<(usize, Factor)>,
+}
+
+/// Factors that wait in a bucket, with the mini-bucket that sent them.
+type Waiting = Vec<(Factor, Option<usize>)>;
+
+/// Bounds a network with mini-buckets of at most `limit` entries (or one factor's).
+///
+/// # Errors
+/// The relaxed network, and so the network, is infeasible.
+pub fn bound(network: &mut Network, limit: u64) -> Result<Bounds, Failure> {
+    let order = elimination_order(network);
+    let mut position = vec![usize::MAX; network.domains.len()];
+    for (i, &var) in order.iter().enumerate() {
+        position[var as usize] = i;
+    }
+    let first = |scope: &Scope| scope.iter().map(|&v| position[v as usize]).min();
+    let mut buckets: Vec<Waiting> = vec![Vec::new(); order.len()];
+    let mut lower: Packed = 0;
+    for factor in &network.factors {
+        match first(&factor.scope) {
+            Some(bucket) => buckets[bucket].push((factor.clone(), None)),
+            None => lower += network.tables.get(factor.table)[0],
+        }
+    }
+    let mut minis: Vec<MiniBucket> = Vec::new();
+    let mut messages = Messages::new();
+    for i in 0..order.len() {
+        let waiting = buckets[i].clone();
+        for mini in part(network, waiting, limit) {
+            let (up, least) = message(network, &mut messages, order[i], &mini.factors)?;
+            lower += least;
+            if lower >= INFINITE {
+                return Err(Failure::Infeasible);
+            }
+            if let Some(later) = first(&up.scope) {
+                buckets[later].push((up, Some(minis.len())));
+            }
+            minis.push(mini);
+        }
+    }
+    let mut assignment = vec![0; network.domains.len()];
+    for (i, &var) in order.iter().enumerate().rev() {
+        let factors: Vec<Factor> = buckets[i].iter().map(|(f, _)| f.clone()).collect();
+        assignment[var as usize] = best_value(network, &factors, var, &assignment);
+    }
+    let excess = excess(network, &minis);
+    Ok(Bounds { lower, assignment, excess })
+}
+
+/// Parts a bucket, larger scopes first, each factor to the first mini-bucket that has room.
+fn part(network: &Network, mut waiting: Waiting, limit: u64) -> Vec<MiniBucket> {
+    waiting.sort_by_key(|(factor, _)| std::cmp::Reverse(entries(network, &factor.scope)));
+    let mut minis: Vec<MiniBucket> = Vec::new();
+    for (factor, sender) in waiting {
+        let joined = |mini: &MiniBucket| {
+            let mut scope: Scope = mini.scope.iter().chain(&factor.scope).copied().collect();
+            scope.sort_unstable();
+            scope.dedup();
+            scope
+        };
+        let room = minis.iter().position(|mini| {
+            let scope = joined(mini);
+            scope == mini.scope || entries(network, &scope) <= limit
+        });
+        let at = room.unwrap_or_else(|| {
+            minis.push(MiniBucket {
+                scope: Scope::new(),
+                factors: Vec::new(),
+                children: Vec::new(),
+            });
+            minis.len() - 1
+        });
+        let mini = &mut minis[at];
+        mini.scope = joined(mini);
+        if let Some(sender) = sender {
+            mini.children.push((sender, factor.clone()));
+        }
+        mini.factors.push(factor);
+    }
+    minis
+}
+
+fn entries(network: &Network, scope: &[VarId]) -> u64 {
+    scope.iter().fold(1, |n, &v| n.saturating_mul(u64::from(network.domains[v as usize])))
+}
+
+/// The pass from the roots down: per variable and value, the largest excess over all mini-buckets.
+fn excess(network: &Network, minis: &[MiniBucket]) -> Vec<Vec<Packed>> {
+    let mut excess: Vec<Vec<Packed>> =
+        network.domains.iter().map(|&d| vec![0; d as usize]).collect();
+    let mut down: Vec<Option<(Scope, Vec<Packed>)>> = (0..minis.len()).map(|_| None).collect();
+    for (i, mini) in minis.iter().enumerate().rev() {
+        let size: usize = mini.scope.iter().map(|&v| network.domain(v)).product();
+        let mut belief = vec![0; size];
+        for factor in &mini.factors {
+            add(network, &mini.scope, &mut belief, &factor.scope, network.tables.get(factor.table));
+        }
+        if let Some((scope, table)) = down[i].take() {
+            add(network, &mini.scope, &mut belief, &scope, &table);
+        }
+        for &var in &mini.scope {
+            let marginal = normalised(project(network, &mini.scope, &belief, &[var]));
+            for (known, found) in excess[var as usize].iter_mut().zip(marginal) {
+                *known = (*known).max(found);
+            }
+        }
+        for (child, up) in &mini.children {
+            let mut rest = project(network, &mini.scope, &belief, &up.scope);
+            for (entry, own) in rest.iter_mut().zip(network.tables.get(up.table).iter()) {
+                // The child's own message is one of the belief's terms.
+                *entry = if *entry >= INFINITE { INFINITE } else { *entry - *own };
+            }
+            down[*child] = Some((up.scope.clone(), normalised(rest)));
+        }
+    }
+    excess
+}
+
+/// The table with its least entry taken out.
+fn normalised(mut table: Vec<Packed>) -> Vec<Packed> {
+    let least = table.iter().copied().min().unwrap_or(0);
+    for entry in &mut table {
+        *entry = if *entry >= INFINITE { INFINITE } else { *entry - least };
+    }
+    table
+}
+
+/// Steps of an index into a table over `scope`, per variable of `outer`.
+fn strides(network: &Network, outer: &[VarId], scope: &[VarId]) -> SmallVec<[usize; 8]> {
+    let mut strides: SmallVec<[usize; 8]> = SmallVec::from_elem(0, outer.len());
+    let mut size = 1;
+    for &v in scope.iter().rev() {
+        if let Some(at) = outer.iter().position(|&o| o == v) {
+            strides[at] = size;
+        }
+        size *= network.domain(v);
+    }
+    strides
+}
+
+/// Calls `visit` with each index of a table over `outer` and the index of the matching entry of one over `scope`.
+fn walk(network: &Network, outer: &[VarId], scope: &[VarId], mut visit: impl FnMut(usize, usize)) {
+    let strides = strides(network, outer, scope);
+    let extents: SmallVec<[usize; 8]> = outer.iter().map(|&v| network.domain(v)).collect();
+    let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, outer.len());
+    let mut inner = 0;
+    for index in 0..extents.iter().product() {
+        visit(index, inner);
+        for at in (0..outer.len()).rev() {
+            digits[at] += 1;
+            inner += strides[at];
+            if digits[at] < extents[at] {
+                break;
+            }
+            inner -= strides[at] * extents[at];
+            digits[at] = 0;
+        }
+    }
+}
+
+fn add(network: &Network, outer: &[VarId], sums: &mut [Packed], scope: &[VarId], table: &[Packed]) {
+    walk(network, outer, scope, |to, from| sums[to] = (sums[to] + table[from]).min(INFINITE));
+}
+
+/// The least entry per assignment of `scope`.
+fn project(network: &Network, outer: &[VarId], table: &[Packed], scope: &[VarId]) -> Vec<Packed> {
+    let mut least = vec![INFINITE; scope.iter().map(|&v| network.domain(v)).product()];
+    walk(network, outer, scope, |from, to| least[to] = least[to].min(table[from]));
+    least
+}

@@ -1,0 +1,173 @@
+//! The whole search: exact elimination if buckets are small enough; else bounds, and exact elimination of what the bounds
+//! leave.
+//!
+//! Mini-buckets give a lower bound and an assignment, which coordinate descent improves; every value of every variable
+//! whose own bound exceeds that assignment's cost is struck out (it is in no optimum), and elimination is tried again on
+//! the smaller domains. This repeats with larger mini-buckets. If elimination stays out of reach, the best assignment is
+//! the answer, and the bound says how far from the optimum it may be.
+
+use super::bound::bound;
+use super::eliminate::{Failure, Solution, eliminate};
+use super::network::Network;
+use crate::cost::{INFINITE, Packed};
+
+/// Entries of a mini-bucket, round by round.
+const ROUNDS: [u64; 4] = [1 << 14, 1 << 17, 1 << 20, 1 << 22];
+
+/// An assignment, its cost, and a bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The assignment's cost.
+    pub cost: Packed,
+    /// A value for each variable.
+    pub assignment: Vec<u32>,
+    /// No assignment costs less; equal to `cost` if the assignment is optimal.
+    pub lower: Packed,
+}
+
+/// Solves a network, exactly if buckets of at most `limit` entries can do it.
+///
+/// # Errors
+/// No assignment is possible, or none was found within the limit.
+pub fn solve(network: &mut Network, limit: u64) -> Result<Outcome, Failure> {
+    let too_wide = match eliminate(network, limit) {
+        Ok(Solution { cost, assignment }) => return Ok(Outcome { cost, assignment, lower: cost }),
+        Err(Failure::Infeasible) => return Err(Failure::Infeasible),
+        Err(too_wide) => too_wide,
+    };
+    let mut lower = 0;
+    let mut best: Option<(Packed, Vec<u32>)> = None;
+    // The values of the network that are still in the running, by variable.
+    let mut kept: Vec<Vec<u32>> = network.domains.iter().map(|&d| (0..d).collect()).collect();
+    for round in ROUNDS {
+        let mut small = restrict(network, &kept);
+        let bounds = bound(&mut small, round.min(limit))?;
+        lower = lower.max(bounds.lower);
+        let mut found = bounds.assignment;
+        descend(&small, &mut found);
+        let original: Vec<u32> =
+            found.iter().zip(&kept).map(|(&value, values)| values[value as usize]).collect();
+        let cost = network.cost(&original);
+        if cost < INFINITE && best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            best = Some((cost, original));
+        }
+        let Some((least, _)) = &best else { continue };
+        for (values, excess) in kept.iter_mut().zip(&bounds.excess) {
+            let mut at = 0;
+            values.retain(|_| {
+                at += 1;
+                bounds.lower + excess[at - 1] <= *least
+            });
+        }
+        let mut smaller = restrict(network, &kept);
+        match eliminate(&mut smaller, limit) {
+            Ok(Solution { cost, assignment }) => {
+                let assignment = assignment
+                    .iter()
+                    .zip(&kept)
+                    .map(|(&value, values)| values[value as usize])
+                    .collect();
+                return Ok(Outcome { cost, assignment, lower: cost });
+            }
+            Err(Failure::Infeasible) => return Err(Failure::Infeasible),
+            Err(Failure::TooWide(..)) => {}
+        }
+    }
+    match best {
+        Some((cost, assignment)) => Ok(Outcome { cost, assignment, lower }),
+        None => Err(too_wide),
+    }
+}
+
+/// The network with these values only.
+fn restrict(network: &Network, kept: &[Vec<u32>]) -> Network {
+    let mut small = Network::default();
+    for values in kept {
+        small.variable(values.len());
+    }
+    for factor in &network.factors {
+        let table = network.tables.get(factor.table);
+        let mut indices = vec![0_usize];
+        for &var in &factor.scope {
+            let domain = network.domain(var);
+            indices = indices
+                .iter()
+                .flat_map(|i| kept[var as usize].iter().map(move |&v| i * domain + v as usize))
+                .collect();
+        }
+        let table = small.tables.intern(indices.into_iter().map(|i| table[i]).collect());
+        small.factor(factor.scope.iter().copied(), table);
+    }
+    small
+}
+
+/// Coordinate descent: each variable in turn takes its best value, until nothing improves.
+fn descend(network: &Network, assignment: &mut [u32]) {
+    let mut touching: Vec<Vec<usize>> = vec![Vec::new(); network.domains.len()];
+    for (i, factor) in network.factors.iter().enumerate() {
+        for &var in &factor.scope {
+            touching[var as usize].push(i);
+        }
+    }
+    let mut cost = network.cost(assignment);
+    loop {
+        for var in 0..assignment.len() {
+            let local = |assignment: &[u32]| {
+                touching[var].iter().fold(0, |sum: Packed, &f| {
+                    (sum + network.entry(&network.factors[f], assignment)).min(INFINITE)
+                })
+            };
+            let mut least = (local(assignment), assignment[var]);
+            for value in 0..network.domains[var] {
+                assignment[var] = value;
+                let found = local(assignment);
+                if found < least.0 {
+                    least = (found, value);
+                }
+            }
+            assignment[var] = least.1;
+        }
+        let improved = network.cost(assignment);
+        if improved >= cost {
+            return;
+        }
+        cost = improved;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::eliminate::tests::{draw, exhaustive, random_network};
+
+    #[test]
+    fn bounds_hold_and_small_limits_still_find_the_optimum_or_a_gap() {
+        let mut state = 11;
+        let (mut exact, mut gaps) = (0, 0);
+        for _ in 0..600 {
+            let mut network = random_network(&mut state);
+            let Some(expected) = exhaustive(&network) else { continue };
+            let limit = 2 + draw(&mut state) % 60;
+            let bounds = bound(&mut network, limit).unwrap();
+            assert!(bounds.lower <= expected);
+            for (var, excess) in bounds.excess.iter().enumerate() {
+                for (value, excess) in excess.iter().enumerate() {
+                    let mut kept: Vec<Vec<u32>> =
+                        network.domains.iter().map(|&d| (0..d).collect()).collect();
+                    kept[var] = vec![value as u32];
+                    let with = exhaustive(&restrict(&network, &kept)).unwrap_or(INFINITE);
+                    assert!(with >= (bounds.lower + excess).min(INFINITE), "{var} {value}");
+                }
+            }
+            match solve(&mut network, limit) {
+                Ok(outcome) => {
+                    assert_eq!(network.cost(&outcome.assignment), outcome.cost);
+                    assert!(outcome.lower <= expected && expected <= outcome.cost);
+                    if outcome.lower == outcome.cost { exact += 1 } else { gaps += 1 }
+                }
+                Err(failure) => assert!(matches!(failure, Failure::TooWide(..))),
+            }
+        }
+        assert!(exact > 300 && gaps > 0, "{exact} exact, {gaps} with a gap");
+    }
+}
