@@ -26,7 +26,9 @@ fn case(mesh: &str, layout: &str, depth: usize) -> Result<(), Failure> {
     let start = Instant::now();
     let planned = plan(&program, &parsed, &request, &Options::default())?;
     let time = start.elapsed().as_secs_f64() * 1e3;
-    println!("{depth:>6} {mesh:>16} {layout:>28} {time:>8.1}ms {:>8}", planned.plan.nodes.len());
+    let proven = if planned.optimal { "optimal" } else { "with a gap" };
+    let nodes = planned.plan.nodes.len();
+    println!("{depth:>6} {mesh:>16} {layout:>28} {time:>8.1}ms {nodes:>8} {proven}");
     Ok(())
 }
 

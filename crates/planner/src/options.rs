@@ -8,6 +8,19 @@ pub enum Objective {
     /// Bytes sent per device; then collectives; then flops; then bytes of copies.
     #[default]
     Volume,
+    /// Seconds of a step by the machine model, nothing overlapping; then as volume.
+    Time,
+}
+
+impl Objective {
+    /// Name as written on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Objective::Volume => "volume",
+            Objective::Time => "time",
+        }
+    }
 }
 
 /// Whether free contractions may be repeated on every rank.

@@ -1,17 +1,17 @@
 //! The planner's one entry: [`plan`].
 
-use shardgrad_core::{Layout, Mesh, TensorType, cost};
+use shardgrad_core::{Layout, Mesh, Op, TensorType};
 use shardgrad_graph::{Plan, Program};
 
 use crate::build;
-use crate::cost::Cost;
+use crate::cost::{Cost, Fields};
 use crate::demands::Demands;
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::{Objective, Options};
+use crate::pricing::Pricing;
 use crate::problem;
 use crate::request::LayoutRequest;
 use crate::search::{BUCKET_LIMIT, Failure, solve};
-use crate::space::result_bytes;
 
 /// A plan, what it costs, and how good it is proven to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,8 @@ pub struct Planned {
     pub cost: Cost,
     /// Whether no plan of the plan space costs less.
     pub optimal: bool,
-    /// Bytes per device, scalars not counted, that no plan of the plan space goes below.
+    /// Bytes per device, scalars not counted, that no plan of the plan space goes below; 0 under an objective that bounds
+    /// none.
     pub lower_bound_bytes: u64,
 }
 
@@ -67,16 +68,19 @@ pub fn plan(
     let plan = build::build(program, mesh, &demands, &problem, &solution.assignment)?;
     let cost = cost_of(&plan);
     debug_assert!(
-        !problem.scale.is_exact() || problem.scale.pack(cost.fields()) == solution.cost,
+        !problem.scale.is_exact() || problem.scale.pack(fields_of(&plan, options)) == solution.cost,
         "the plan costs what the search found"
     );
     let optimal = solution.lower == solution.cost;
     let totals = plan.totals();
     // The bound is on all bytes. Those of scalars are the plan's own, at most.
-    let lower_bound_bytes = if optimal {
-        totals.bytes_per_device
-    } else {
-        problem.scale.leading(solution.lower).saturating_sub(totals.scalar_bytes_per_device)
+    let lower_bound_bytes = match options.objective {
+        Objective::Volume if optimal => totals.bytes_per_device,
+        Objective::Volume => {
+            problem.scale.leading(solution.lower).saturating_sub(totals.scalar_bytes_per_device)
+        }
+        // A bound on time is none on bytes.
+        Objective::Time => 0,
     };
     Ok(Planned { plan, cost, optimal, lower_bound_bytes })
 }
@@ -84,21 +88,28 @@ pub fn plan(
 /// What a plan costs, counted from its nodes.
 #[must_use]
 pub fn cost_of(plan: &Plan) -> Cost {
-    let mesh = &plan.mesh;
-    let mut total = Cost::default();
-    for collective in plan.collectives() {
-        total.bytes += collective.bytes_sent(mesh);
-        total.collectives += 1;
-    }
+    let options = Options::default();
+    let [bytes, collectives, flops, copies] = fields_of(plan, &options);
+    Cost { bytes, collectives, flops, copies }
+}
+
+/// The fields of a plan's cost under an objective.
+fn fields_of(plan: &Plan, options: &Options) -> Fields {
+    let pricing = Pricing { mesh: &plan.mesh, options };
+    let mut total = [0; 4];
     for id in plan.ids() {
         let node = plan.node(id);
         let types: Vec<TensorType> = plan.operand_types(id);
         let layouts: Vec<&Layout> = node.operands.iter().map(|&o| plan.layout(o)).collect();
-        total.flops += cost::flops(&node.op, mesh, &types, &node.ty, &layouts, plan.layout(id));
-        total.copies += match node.op {
-            shardgrad_core::Op::Transition(t) if t.axes.is_empty() => 0,
-            _ => result_bytes(&node.op, mesh, &node.ty, plan.layout(id)),
+        let fields = match (&node.op, layouts.first()) {
+            (Op::Transition(transition), Some(from)) => {
+                pricing.transition(*transition, &node.ty, from, plan.layout(id))
+            }
+            _ => pricing.op(&node.op, &types, &node.ty, &layouts, plan.layout(id)),
         };
+        for (sum, field) in total.iter_mut().zip(fields) {
+            *sum += field;
+        }
     }
     total
 }

@@ -20,9 +20,10 @@ use crate::error::Error;
 use crate::layouts::{LayoutId, LayoutTable};
 use crate::options::{Options, Redundant};
 use crate::presets::Split;
+use crate::pricing::Pricing;
 use crate::search::network::{Network, TableId, VarId};
 use crate::space::{Allowed, Choice, OpSpace};
-use crate::steiner::{LayoutSet, TransitionGraph, layout_set, volume_fields};
+use crate::steiner::{LayoutSet, TransitionGraph, layout_set};
 use crate::values::{OutputDemand, Values};
 
 /// Number of an interned projection: the layout that each value of a variable stands for.
@@ -164,7 +165,8 @@ impl<'a> Builder<'a> {
         options: &'a Options,
     ) -> Self {
         let values = Values::of(program);
-        let scale = Scale::for_bounds(bounds(program, mesh, &values));
+        let pricing = Pricing { mesh, options };
+        let scale = Scale::for_bounds(pricing.bounds(bounds(program, mesh, &values)));
         Self {
             program,
             mesh,
@@ -180,6 +182,10 @@ impl<'a> Builder<'a> {
             projection_ids: HashMap::new(),
             covers: HashMap::new(),
         }
+    }
+
+    fn pricing(&self) -> Pricing<'a> {
+        Pricing { mesh: self.mesh, options: self.options }
     }
 
     /// The network.
@@ -238,10 +244,11 @@ impl<'a> Builder<'a> {
         let table = self.table(ty.rank(), with_max);
         let number = u32::try_from(self.graphs.len()).unwrap_or(u32::MAX);
         let (mesh, scale) = (self.mesh, self.scale);
+        let pricing = self.pricing();
         let entry = self.graphs.entry((ty.clone(), with_max)).or_insert_with(|| {
             let graph =
                 TransitionGraph::new(mesh, table.clone(), &scale, |transition, from, to| {
-                    volume_fields(mesh, ty, &table, transition, from, to)
+                    pricing.transition(transition, ty, table.layout(from), table.layout(to))
                 });
             (number, Rc::new(graph))
         });
@@ -323,6 +330,7 @@ impl<'a> Builder<'a> {
         let result_table = self.table(node.ty.rank(), key.result.1);
         let choices = OpSpace {
             mesh: self.mesh,
+            pricing: self.pricing(),
             op: &node.op,
             operands: &types,
             result: &node.ty,

@@ -13,11 +13,12 @@
 
 use shardgrad_core::ops::{Label, Signature};
 use shardgrad_core::rules::{AxisRule, RuleKind, axis_rules, check_boundaries};
-use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, TensorType, cost};
+use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, TensorType};
 use smallvec::SmallVec;
 
 use crate::cost::Fields;
 use crate::layouts::{LayoutId, LayoutTable};
+use crate::pricing::Pricing;
 
 /// What one axis may do to an op.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,6 +65,8 @@ pub struct Choice {
 pub struct OpSpace<'a> {
     /// The mesh.
     pub mesh: &'a Mesh,
+    /// What computing costs.
+    pub pricing: Pricing<'a>,
     /// The op.
     pub op: &'a Op,
     /// Types of its operands.
@@ -148,22 +151,7 @@ impl OpSpace<'_> {
         let result_id = self.result_table.id(&result)?;
         check_boundaries(self.op, signature, self.mesh, self.operands, self.result, &kinds).ok()?;
         let by_ref: SmallVec<[&Layout; 2]> = layouts.iter().collect();
-        let flops = cost::flops(self.op, self.mesh, self.operands, self.result, &by_ref, &result);
-        Some(Choice {
-            operands,
-            result: result_id,
-            kinds,
-            fields: [0, 0, flops, result_bytes(self.op, self.mesh, self.result, &result)],
-        })
+        let fields = self.pricing.op(self.op, self.operands, self.result, &by_ref, &result);
+        Some(Choice { operands, result: result_id, kinds, fields })
     }
-}
-
-/// Bytes of a result on the largest rank; none if it is its operand under another name.
-#[must_use]
-pub fn result_bytes(op: &Op, mesh: &Mesh, ty: &TensorType, layout: &Layout) -> u64 {
-    if op.is_alias() {
-        return 0;
-    }
-    let elements = shardgrad_core::geometry::largest_block(&ty.shape, layout, mesh);
-    (elements * ty.dtype.size()) as u64
 }

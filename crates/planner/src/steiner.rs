@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use shardgrad_core::{Mesh, TensorType, Transition};
+use shardgrad_core::{Mesh, Transition};
 use smallvec::SmallVec;
 
 use crate::cost::{Fields, INFINITE, Packed, Scale};
@@ -191,24 +191,4 @@ fn partitions(set: &LayoutSet) -> impl Iterator<Item = (LayoutSet, LayoutSet)> +
         };
         (part(true), part(false))
     })
-}
-
-/// Fields of a transition under the volume objective.
-#[must_use]
-pub fn volume_fields(
-    mesh: &Mesh,
-    ty: &TensorType,
-    table: &LayoutTable,
-    transition: Transition,
-    from: LayoutId,
-    to: LayoutId,
-) -> Fields {
-    let (from, to) = (table.layout(from), table.layout(to));
-    let copy = shardgrad_core::geometry::largest_block(&ty.shape, to, mesh) * ty.dtype.size();
-    [
-        transition.bytes_sent(mesh, ty, from, to),
-        u64::from(transition.kind.is_collective()),
-        0,
-        copy as u64,
-    ]
 }

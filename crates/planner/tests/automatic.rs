@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use shardgrad_core::Mesh;
+use shardgrad_core::{Machine, Mesh, TransitionKind};
 use shardgrad_graph::check::check;
+use shardgrad_graph::plan::PlannedTransition;
 use shardgrad_graph::{Activation, LayerSpec, MlpSpec, Optimizer, Plan, Program};
-use shardgrad_planner::{Free, LayoutRequest, Options, Planned, cost_of, plan};
+use shardgrad_planner::{Free, LayoutRequest, Objective, Options, Planned, cost_of, plan};
 
 fn mesh(text: &str) -> Mesh {
     text.parse().unwrap()
@@ -151,6 +152,16 @@ fn free_splits_send_no_more_than_is_possible() {
 }
 
 #[test]
+fn three_axes_are_planned_within_proven_bounds() {
+    let spec = mlp(16, &[8, 8], true, Activation::None);
+    let program = spec.training_program().unwrap();
+    let cube = mesh("a=2, b=2, c=2");
+    let found = planned(&program, &cube, &LayoutRequest::auto());
+    let line = planned(&program, &mesh("x=8"), &LayoutRequest::auto());
+    assert!(found.cost.bytes <= line.cost.bytes);
+}
+
+#[test]
 fn more_freedom_never_costs_more() {
     let spec = MlpSpec {
         optimizer: Optimizer::named("momentum").unwrap(),
@@ -170,4 +181,48 @@ fn more_freedom_never_costs_more() {
             assert!(all.bytes <= splits.bytes, "{preset} on {m}");
         }
     }
+}
+
+/// A machine on which nothing but this takes time.
+fn machine(latency: f64, bandwidth: f64) -> Machine {
+    let mut machine = Machine { flops: 1e30, memory_bandwidth: 1e30, ..Machine::default() };
+    (machine.link.latency, machine.link.bandwidth) = (latency, bandwidth);
+    machine
+}
+
+#[test]
+fn time_is_volume_without_latency_and_rounds_without_volume() {
+    let spec = MlpSpec { input_gradient: true, ..mlp(24, &[8, 24, 8], true, Activation::Relu) };
+    let program = spec.training_program().unwrap();
+    let x = mesh("x=4");
+    let best = |machine: Machine, request: &LayoutRequest| {
+        let options = Options { objective: Objective::Time, machine, ..Options::default() };
+        let planned = plan(&program, &x, request, &options).unwrap();
+        assert!(planned.optimal && check(&planned.plan, &program).is_right());
+        planned.cost
+    };
+    for request in ["megatron", "fsdp", "megatron-sp", "auto"] {
+        let request: LayoutRequest = request.parse().unwrap();
+        let volume = planned(&program, &x, &request).cost;
+        assert_eq!(best(machine(0.0, 1e6), &request).bytes, volume.bytes, "{request}");
+        // An all_reduce takes as many rounds as a reduce_scatter and an all_gather: rounds, not launches, are least.
+        let rounds = |cost: &dyn Fn(&Plan) -> u64, objective| {
+            let machine = machine(1e-6, 1e30);
+            let options = Options { objective, machine, ..Options::default() };
+            cost(&plan(&program, &x, &request, &options).unwrap().plan)
+        };
+        let count = |plan: &Plan| {
+            let passes = |c: PlannedTransition<'_>| match c.transition.kind {
+                TransitionKind::AllReduce => 2,
+                _ => 1,
+            };
+            plan.collectives().map(passes).sum::<u64>()
+        };
+        assert!(rounds(&count, Objective::Time) <= rounds(&count, Objective::Volume), "{request}");
+    }
+    // Where only rounds take time, bytes are spent to save collectives.
+    let data: LayoutRequest = "fsdp".parse::<LayoutRequest>().unwrap().free(Free::Splits);
+    let few = best(machine(1.0, 1e30), &data);
+    let cheap = planned(&program, &x, &data).cost;
+    assert!(few.collectives <= cheap.collectives && few.bytes >= cheap.bytes);
 }

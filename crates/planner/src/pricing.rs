@@ -1,0 +1,133 @@
+//! What ops and transitions cost under an objective.
+//!
+//! Volume: bytes, collectives, flops, copies. Time: a collective over a group of p ranks runs p−1 rounds (all_reduce
+//! twice that), each with the latency α of the slowest axis it runs over, and sends its bytes at that axis' bandwidth
+//! (Hockney 1994); everything else takes the longer of computing its flops and touching its bytes (the roofline of
+//! Williams, Waterman and Patterson 2009). Times are whole femtoseconds, so that they add without rounding. With
+//! infinitely fast links and devices (β = 0) what is left is latency.
+
+use shardgrad_core::geometry::largest_block;
+use shardgrad_core::{Layout, Mesh, Op, TensorType, Transition, TransitionKind, cost, schedule};
+
+use crate::cost::Fields;
+use crate::options::{Objective, Options};
+
+/// Prices under one objective, on one mesh.
+#[derive(Clone, Copy, Debug)]
+pub struct Pricing<'a> {
+    /// The mesh.
+    pub mesh: &'a Mesh,
+    /// Objective and machine.
+    pub options: &'a Options,
+}
+
+/// Bytes of a value on the largest rank.
+fn bytes(mesh: &Mesh, ty: &TensorType, layout: &Layout) -> u64 {
+    (largest_block(&ty.shape, layout, mesh) * ty.dtype.size()) as u64
+}
+
+/// Whole femtoseconds.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn femtoseconds(seconds: f64) -> u64 {
+    (seconds * 1e15).ceil() as u64
+}
+
+impl Pricing<'_> {
+    /// The cost of one transition of a tensor.
+    #[must_use]
+    pub fn transition(
+        &self,
+        transition: Transition,
+        ty: &TensorType,
+        from: &Layout,
+        to: &Layout,
+    ) -> Fields {
+        let sent = transition.bytes_sent(self.mesh, ty, from, to);
+        let collectives = u64::from(transition.kind.is_collective());
+        let relabels = transition.kind == TransitionKind::Relabel;
+        let copy = if relabels { 0 } else { bytes(self.mesh, ty, to) };
+        match self.options.objective {
+            Objective::Volume => [sent, collectives, 0, copy],
+            Objective::Time => {
+                [self.transition_time(transition, ty, from, to, sent), sent, collectives, copy]
+            }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn transition_time(
+        &self,
+        transition: Transition,
+        ty: &TensorType,
+        from: &Layout,
+        to: &Layout,
+        sent: u64,
+    ) -> u64 {
+        if transition.kind == TransitionKind::Relabel {
+            return 0;
+        }
+        let machine = &self.options.machine;
+        if !transition.kind.is_collective() {
+            let touched = bytes(self.mesh, ty, from) + bytes(self.mesh, ty, to);
+            return femtoseconds(touched as f64 / machine.memory_bandwidth);
+        }
+        let group = self.mesh.group_size(schedule::exchange_axes(self.mesh, from, to)).max(1);
+        let passes = if transition.kind == TransitionKind::AllReduce { 2 } else { 1 };
+        let rounds = passes * (group - 1);
+        let links = transition.axes.iter().map(|a| machine.link(&self.mesh.axes()[a].name));
+        let latency = links.clone().map(|l| l.latency).fold(0.0, f64::max);
+        let bandwidth = links.map(|l| l.bandwidth).fold(f64::INFINITY, f64::min);
+        femtoseconds(latency * rounds as f64 + sent as f64 / bandwidth)
+    }
+
+    /// The cost of computing an op in these layouts.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn op(
+        &self,
+        op: &Op,
+        operands: &[TensorType],
+        result: &TensorType,
+        operand_layouts: &[&Layout],
+        layout: &Layout,
+    ) -> Fields {
+        let flops = cost::flops(op, self.mesh, operands, result, operand_layouts, layout);
+        let made = if op.is_alias() { 0 } else { bytes(self.mesh, result, layout) };
+        match self.options.objective {
+            Objective::Volume => [0, 0, flops, made],
+            Objective::Time => {
+                if matches!(op, Op::Leaf(_)) || op.is_alias() {
+                    return [0, 0, 0, made];
+                }
+                let read = operands.iter().zip(operand_layouts);
+                let touched: u64 = read.map(|(ty, l)| bytes(self.mesh, ty, l)).sum::<u64>() + made;
+                let machine = &self.options.machine;
+                let seconds =
+                    (flops as f64 / machine.flops).max(touched as f64 / machine.memory_bandwidth);
+                [femtoseconds(seconds), 0, 0, made]
+            }
+        }
+    }
+
+    /// A bound on the leading field, given bounds on the fields of volume.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn bounds(&self, volume: [u128; 4]) -> [u128; 4] {
+        match self.options.objective {
+            Objective::Volume => volume,
+            Objective::Time => {
+                let machine = &self.options.machine;
+                let links: Vec<_> =
+                    self.mesh.axes().iter().map(|a| machine.link(&a.name)).collect();
+                let latency = links.iter().map(|l| l.latency).fold(0.0, f64::max);
+                let bandwidth = links.iter().map(|l| l.bandwidth).fold(f64::INFINITY, f64::min);
+                let [sent, collectives, flops, copies] = volume.map(|n| n as f64);
+                let seconds = sent / bandwidth
+                    + collectives * 2.0 * self.mesh.size() as f64 * latency
+                    + flops / machine.flops
+                    + 4.0 * copies / machine.memory_bandwidth;
+                [(seconds * 1e15) as u128 + volume[1], volume[0], volume[1], volume[3]]
+            }
+        }
+    }
+}
