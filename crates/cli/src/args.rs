@@ -89,6 +89,8 @@ pub(crate) struct SearchArgs {
 pub(crate) enum ObjectiveArg {
     /// Bytes sent per device
     Volume,
+    /// Seconds of a step by the machine model
+    Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

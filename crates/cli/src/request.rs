@@ -5,10 +5,10 @@ use std::path::Path;
 use shardgrad::core::{Machine, Mesh};
 use shardgrad::graph::{Activation, Loss};
 use shardgrad::optimizers::Adam;
-use shardgrad::planner::{Free, Options, Preset, Redundant};
+use shardgrad::planner::{Free, Objective, Options, Preset, Redundant};
 use shardgrad::{Batch, LayoutFile, Mlp, ModelFile, Training, read_machine};
 
-use crate::args::{FreeArg, ModelArgs, RedundantArg, SearchArgs};
+use crate::args::{FreeArg, ModelArgs, ObjectiveArg, RedundantArg, SearchArgs};
 use crate::failure::Failure;
 
 /// The training that is planned: a model file's, or that of the built-in digits.
@@ -38,7 +38,11 @@ pub(crate) fn with_search(training: Training, args: &SearchArgs, machine: &Machi
         RedundantArg::Never => Redundant::Never,
         RedundantArg::Allow => Redundant::Allow,
     };
-    let options = Options { redundant, machine: machine.clone(), ..Options::default() };
+    let objective = match args.objective {
+        ObjectiveArg::Volume => Objective::Volume,
+        ObjectiveArg::Time => Objective::Time,
+    };
+    let options = Options { objective, redundant, machine: machine.clone(), ..Options::default() };
     training.options(options)
 }
 

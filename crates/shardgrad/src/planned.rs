@@ -4,7 +4,7 @@ use shardgrad_core::ops::Role;
 use shardgrad_core::{Machine, Mesh};
 use shardgrad_graph::plan_file::PlanFile;
 use shardgrad_graph::{Optimizer, Plan, Program, check, text};
-use shardgrad_planner::{LayoutRequest, Objective, Options};
+use shardgrad_planner::{LayoutRequest, Options};
 
 use crate::error::Error;
 use crate::explain::explain;
@@ -54,11 +54,8 @@ impl Planned {
         options: &Options,
     ) -> Result<Self, Error> {
         let planned = shardgrad_planner::plan(&program, mesh, request, options)?;
-        let objective = match options.objective {
-            Objective::Volume => "volume",
-        };
         let verdict = Verdict {
-            objective: objective.to_owned(),
+            objective: options.objective.name().to_owned(),
             optimal: planned.optimal,
             lower_bound_bytes: planned.lower_bound_bytes,
         };
