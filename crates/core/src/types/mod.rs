@@ -18,7 +18,7 @@
 //! | transpose of a matrix | [`TransposeRule`](reduce::TransposeRule) | `Out` |
 //! | sum and mean over a dim, over all | [`SumRule<RANK, D>`](reduce::SumRule), [`SumAllRule`](reduce::SumAllRule) | `Out` |
 //! | losses | [`MseRule<L>`](loss::MseRule), [`CrossEntropyRule<L>`](loss::CrossEntropyRule) | `Out` |
-//! | explicit transitions | [`transition`] | `Out` |
+//! | explicit transitions | [`transition`], on the mesh axis | [`Becomes`](transition::Becomes) |
 //! | pullbacks | [`CotangentFor<Y>`](cotangent::CotangentFor) on the result's cotangent | the rules of the pullback's ops |
 //!
 //! *How a rule is made.* A rule holds where all its *guards* hold, one guard per reason to refuse, and takes its result

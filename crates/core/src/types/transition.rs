@@ -36,27 +36,29 @@ where
     type Out = <<L as At<MeshAxis<I>>>::With<P> as At<MeshAxis<J>>>::With<P>;
 }
 
-/// A layout with a pending sum to reduce on `X`, or on both axes of a pair.
-pub trait AllReduceRule<X>: Becomes<Replicated, X> {}
+/// `Self` is an axis, or a pair of axes, on which a value laid out as `L` has a pending sum to reduce. The rules of
+/// transitions are traits of the axis: rustc then reports the guard on the layout, and not the rule.
+pub trait AllReduceRule<L> {}
 
-impl<L, const I: usize> AllReduceRule<MeshAxis<I>> for L
+impl<L, const I: usize> AllReduceRule<L> for MeshAxis<I>
 where
     L: At<MeshAxis<I>>,
     <L as At<MeshAxis<I>>>::Here: HasTermsToReduce<MeshAxis<I>>,
 {
 }
 
-impl<L, const I: usize, const J: usize> AllReduceRule<(MeshAxis<I>, MeshAxis<J>)> for L
+impl<L, const I: usize, const J: usize> AllReduceRule<L> for (MeshAxis<I>, MeshAxis<J>)
 where
-    L: AllReduceRule<MeshAxis<I>> + At<MeshAxis<I>>,
-    <L as At<MeshAxis<I>>>::With<Replicated>: AllReduceRule<MeshAxis<J>> + At<MeshAxis<J>>,
+    L: At<MeshAxis<I>>,
+    MeshAxis<I>: AllReduceRule<L>,
+    MeshAxis<J>: AllReduceRule<<L as At<MeshAxis<I>>>::With<Replicated>>,
 {
 }
 
-/// A layout with a shard to gather on `X`.
-pub trait AllGatherRule<X>: Becomes<Replicated, X> {}
+/// `Self` is an axis over which a value laid out as `L` can be gathered.
+pub trait AllGatherRule<L> {}
 
-impl<L, const I: usize> AllGatherRule<MeshAxis<I>> for L
+impl<L, const I: usize> AllGatherRule<L> for MeshAxis<I>
 where
     L: At<MeshAxis<I>>,
     <L as At<MeshAxis<I>>>::Here:
@@ -64,10 +66,10 @@ where
 {
 }
 
-/// A layout with a pending sum on `X` that can be reduced to blocks of dim `DIM`.
-pub trait ReduceScatterRule<const DIM: usize, X>: Becomes<Shard<DIM>, X> {}
+/// `Self` is an axis over which a pending value laid out as `L` can be reduced to blocks of dim `DIM`.
+pub trait ReduceScatterRule<const DIM: usize, L> {}
 
-impl<L, const DIM: usize, const I: usize> ReduceScatterRule<DIM, MeshAxis<I>> for L
+impl<L, const DIM: usize, const I: usize> ReduceScatterRule<DIM, L> for MeshAxis<I>
 where
     L: At<MeshAxis<I>>,
     <L as At<MeshAxis<I>>>::Here: HasTermsToScatter<MeshAxis<I>>,
@@ -75,11 +77,11 @@ where
 {
 }
 
-/// A layout that shards dim `FROM` over `X` and can shard dim `TO` instead.
-pub trait AllToAllRule<const FROM: usize, const TO: usize, X>: Becomes<Shard<TO>, X> {}
+/// `Self` is an axis over which a value laid out as `L` shards dim `FROM` and can shard dim `TO` instead.
+pub trait AllToAllRule<const FROM: usize, const TO: usize, L> {}
 
-impl<L, const FROM: usize, const TO: usize, const I: usize> AllToAllRule<FROM, TO, MeshAxis<I>>
-    for L
+impl<L, const FROM: usize, const TO: usize, const I: usize> AllToAllRule<FROM, TO, L>
+    for MeshAxis<I>
 where
     L: At<MeshAxis<I>>,
     <L as At<MeshAxis<I>>>::Here:
@@ -88,10 +90,10 @@ where
 {
 }
 
-/// A layout that is replicated over `X` and can be cut into blocks of dim `DIM`.
-pub trait SliceRule<const DIM: usize, X>: Becomes<Shard<DIM>, X> {}
+/// `Self` is an axis over which a value laid out as `L` is replicated and can be cut into blocks of dim `DIM`.
+pub trait SliceRule<const DIM: usize, L> {}
 
-impl<L, const DIM: usize, const I: usize> SliceRule<DIM, MeshAxis<I>> for L
+impl<L, const DIM: usize, const I: usize> SliceRule<DIM, L> for MeshAxis<I>
 where
     L: At<MeshAxis<I>>,
     <L as At<MeshAxis<I>>>::Here: CanBeSliced<MeshAxis<I>>,
@@ -99,10 +101,10 @@ where
 {
 }
 
-/// A layout that is complete on `X` and can become terms of a sum there.
-pub trait ToPendingRule<X>: Becomes<PendingSum, X> {}
+/// `Self` is an axis on which a value laid out as `L` is complete and can become terms of a sum.
+pub trait ToPendingRule<L> {}
 
-impl<L, const I: usize> ToPendingRule<MeshAxis<I>> for L
+impl<L, const I: usize> ToPendingRule<L> for MeshAxis<I>
 where
     L: At<MeshAxis<I>>,
     <L as At<MeshAxis<I>>>::Here:

@@ -71,7 +71,8 @@ impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
         axis: X,
     ) -> Result<Tensor<'g, RANK, <L as Becomes<Replicated, X>>::Out>, Error>
     where
-        L: AllReduceRule<X>,
+        X: AllReduceRule<L>,
+        L: Becomes<Replicated, X>,
         <L as Becomes<Replicated, X>>::Out: LayoutType,
     {
         let _ = axis;
@@ -89,7 +90,8 @@ impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
         axis: X,
     ) -> Result<Tensor<'g, RANK, <L as Becomes<Replicated, X>>::Out>, Error>
     where
-        L: AllGatherRule<X>,
+        X: AllGatherRule<L>,
+        L: Becomes<Replicated, X>,
         <L as Becomes<Replicated, X>>::Out: LayoutType,
     {
         let _ = axis;
@@ -108,7 +110,8 @@ impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
         axis: X,
     ) -> Result<Tensor<'g, RANK, <L as Becomes<PendingSum, X>>::Out>, Error>
     where
-        L: ToPendingRule<X>,
+        X: ToPendingRule<L>,
+        L: Becomes<PendingSum, X>,
         <L as Becomes<PendingSum, X>>::Out: LayoutType,
     {
         let _ = axis;
@@ -131,7 +134,8 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     #[allow(clippy::type_complexity)]
     pub fn all_reduce(self) -> Result<Tensor<'g, RANK, <L as Becomes<Replicated, X>>::Out>, Error>
     where
-        L: AllReduceRule<X>,
+        X: AllReduceRule<L>,
+        L: Becomes<Replicated, X>,
         <L as Becomes<Replicated, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "all_reduce")
@@ -145,7 +149,8 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     #[allow(clippy::type_complexity)]
     pub fn all_gather(self) -> Result<Tensor<'g, RANK, <L as Becomes<Replicated, X>>::Out>, Error>
     where
-        L: AllGatherRule<X>,
+        X: AllGatherRule<L>,
+        L: Becomes<Replicated, X>,
         <L as Becomes<Replicated, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "all_gather")
@@ -159,7 +164,8 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     #[allow(clippy::type_complexity)]
     pub fn to_pending(self) -> Result<Tensor<'g, RANK, <L as Becomes<PendingSum, X>>::Out>, Error>
     where
-        L: ToPendingRule<X>,
+        X: ToPendingRule<L>,
+        L: Becomes<PendingSum, X>,
         <L as Becomes<PendingSum, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "to_pending")
@@ -176,7 +182,8 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     ) -> Result<Tensor<'g, RANK, <L as Becomes<Shard<DIM>, X>>::Out>, Error>
     where
         Shard<DIM>: FitsRank<RANK>,
-        L: ReduceScatterRule<DIM, X>,
+        X: ReduceScatterRule<DIM, L>,
+        L: Becomes<Shard<DIM>, X>,
         <L as Becomes<Shard<DIM>, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "reduce_scatter")
@@ -193,7 +200,8 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     ) -> Result<Tensor<'g, RANK, <L as Becomes<Shard<TO>, X>>::Out>, Error>
     where
         Shard<TO>: FitsRank<RANK>,
-        L: AllToAllRule<FROM, TO, X>,
+        X: AllToAllRule<FROM, TO, L>,
+        L: Becomes<Shard<TO>, X>,
         <L as Becomes<Shard<TO>, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "all_to_all")
@@ -210,7 +218,8 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
     ) -> Result<Tensor<'g, RANK, <L as Becomes<Shard<DIM>, X>>::Out>, Error>
     where
         Shard<DIM>: FitsRank<RANK>,
-        L: SliceRule<DIM, X>,
+        X: SliceRule<DIM, L>,
+        L: Becomes<Shard<DIM>, X>,
         <L as Becomes<Shard<DIM>, X>>::Out: LayoutType,
     {
         constrain(self.tensor, "slice")

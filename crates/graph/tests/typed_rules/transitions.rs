@@ -16,7 +16,8 @@ macro_rules! transitions {
             #[allow(dead_code)]
             impl<L, X> Probe<L, X>
             where
-                L: super::$rule<$($arg,)* X>,
+                X: super::$rule<$($arg,)* L>,
+                L: super::Becomes<$to, X>,
                 <L as super::Becomes<$to, X>>::Out: super::LayoutType,
             {
                 pub(super) const OUT: Option<fn() -> super::Layout> =

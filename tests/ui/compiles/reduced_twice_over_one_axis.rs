@@ -1,0 +1,12 @@
+//! What `refused/reduced_twice_over_one_axis.rs` should have been.
+
+use shardgrad::typed::{Error, MeshAxis, PendingSum, Replicated, Shard, Tensor};
+
+pub fn update<'g>(
+    w: Tensor<'g, 2, (Replicated, Shard<1>)>,
+    dw: Tensor<'g, 2, (PendingSum, Shard<1>)>,
+    dp: MeshAxis<0>,
+) -> Result<(), Error> {
+    w.sub(dw.all_reduce(dp)?)?;
+    Ok(())
+}
