@@ -3,7 +3,8 @@
 //! `TRYBUILD=overwrite cargo test -p shardgrad-tests --test typed_ui` rewrites the messages; read them before keeping them:
 //! each must say what was found, why it is wrong and what to call. They are those of the pinned toolchain.
 
-#![allow(elided_lifetimes_in_paths)]
+// The twins are cases, not an interface, and written as a user would write them.
+#![allow(elided_lifetimes_in_paths, missing_docs, clippy::needless_lifetimes)]
 
 #[path = "../ui/compiles/all_reduce_of_replicated.rs"]
 pub mod all_reduce_of_replicated;

@@ -22,7 +22,7 @@
 //! | [`elementwise`], [`matmul`], [`reduce`] | ops |
 //! | [`transition`] | explicit transitions |
 //! | [`vjp`] | ops with their pullbacks |
-//! | [`grad`] | typed gradients by reverse mode |
+//! | [`grad`](mod@grad) | typed gradients by reverse mode |
 
 pub mod elementwise;
 pub mod grad;

@@ -83,7 +83,7 @@
 //!
 //! # 5. Gradients
 //!
-//! [`grad`] goes backward through what you wrote and returns gradients in their parameters' types. The types are *pins*
+//! [`grad()`] goes backward through what you wrote and returns gradients in their parameters' types. The types are *pins*
 //! for the planner, which finds the collectives that are needed and no others:
 //!
 //! ```
