@@ -11,7 +11,7 @@
 //! | [`geometry`] | the split rule and blocks; nobody else computes an offset |
 //! | [`ops`] | every op: attributes, shape inference and signature (the one table of rules) |
 //! | [`rules`] | the placements that follow from a signature |
-//! | [`reference`] | the page that lists them |
+//! | [`reference`](mod@reference) | the page that lists them |
 //! | [`transition`] | changes of layout that keep the value, and their bytes |
 //! | [`types`] | placements and rules as types |
 //! | [`schedule`] | collectives as data: rounds of transfers |
