@@ -111,9 +111,10 @@ impl Kernel {
         })
     }
 
-    /// Whether the result may be the buffer of an operand.
+    /// Whether every element of the result depends on the same element of the operands only, so that the result may be an
+    /// operand's buffer and parts of it can be computed by themselves.
     #[must_use]
-    pub fn can_run_in_place(&self) -> bool {
+    pub fn is_elementwise(&self) -> bool {
         match self {
             Kernel::Fill(_)
             | Kernel::Einsum(_)
@@ -166,7 +167,7 @@ impl Kernel {
         })
     }
 
-    fn typed<T: Functions + gemm::Gemm>(
+    pub(crate) fn typed<T: Functions + gemm::Gemm>(
         &self,
         op: &'static str,
         operands: &[Option<&[T]>],

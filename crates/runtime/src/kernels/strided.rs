@@ -55,6 +55,12 @@ impl Walk {
         Self { outer: loops, inner, empty: extents.contains(&0) }
     }
 
+    /// The loops around the innermost one, outermost first.
+    #[must_use]
+    pub fn outer(&self) -> &[Loop] {
+        &self.outer
+    }
+
     /// The innermost loop.
     #[must_use]
     pub fn inner(&self) -> Loop {

@@ -1,0 +1,328 @@
+//! From a plan to what one rank does: steps with kernels and schedules, slots with buffers, leaves and outputs.
+
+use std::collections::BTreeMap;
+
+use shardgrad_core::geometry::block;
+use shardgrad_core::{Block, Op, Shape};
+use shardgrad_graph::{NodeId, OutputRole, Plan, SlotId, memory};
+use smallvec::SmallVec;
+
+use crate::collective::Collective;
+use crate::error::Error;
+use crate::executor::{Buffers, Stored};
+use crate::fused::{Candidate, Fused, Group};
+use crate::kernels::Kernel;
+use crate::slots::{Need, Slot, Slots};
+
+/// What a step does.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// One op.
+    Local { name: &'static str, kernel: Kernel },
+    /// Several elementwise ops in one pass.
+    Fused(Box<Fused>),
+    /// A transition.
+    Move { collective: Box<Collective>, scalar: bool },
+    /// The result is the operand's buffer, or a leaf's.
+    Nothing,
+}
+
+/// What happens to slots at one node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Life {
+    /// The slot that comes to life.
+    pub(crate) born: Option<SlotId>,
+    /// Slots that die after the node.
+    pub(crate) frees: Vec<SlotId>,
+}
+
+/// One node, or several fused ones.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) work: Work,
+    pub(crate) result: SlotId,
+    pub(crate) operands: SmallVec<[SlotId; 2]>,
+    /// Slots that come to life and need a buffer.
+    pub(crate) fills: SmallVec<[SlotId; 1]>,
+    /// The lives of its nodes, in order.
+    pub(crate) lives: SmallVec<[Life; 1]>,
+}
+
+/// After a step the leaf's slot takes the value of another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Update {
+    pub(crate) leaf: SlotId,
+    pub(crate) value: SlotId,
+    /// The value is needed elsewhere too: it is copied, else the buffers change places.
+    pub(crate) copy: bool,
+}
+
+/// A plan, compiled for one rank.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) slots: Slots,
+    pub(crate) leaves: BTreeMap<String, Stored>,
+    pub(crate) outputs: BTreeMap<String, Stored>,
+    pub(crate) updates: Vec<Update>,
+    /// Slots of outputs that are no leaves: they die when the next step begins.
+    pub(crate) retired: Vec<SlotId>,
+}
+
+fn bad(plan: &Plan, id: NodeId, problem: &str) -> Error {
+    Error::BadPlan { node: id.0, op: plan.node(id).op.to_string(), problem: problem.to_owned() }
+}
+
+/// Compiles a plan for one rank.
+pub(crate) fn compile(plan: &Plan, rank: usize, buffers: Buffers) -> Result<Compiled, Error> {
+    plan.validate()?;
+    let compiler = Compiler::new(plan, rank)?;
+    let (slots, born) = compiler.slots()?;
+    let leaves: BTreeMap<String, Stored> = plan
+        .ids()
+        .filter_map(|id| Some((plan.node(id).leaf_name()?.to_owned(), compiler.stored(id))))
+        .collect();
+    let is_leaf = |slot: SlotId| leaves.values().any(|leaf| leaf.slot == slot);
+    let mut outputs = BTreeMap::new();
+    let mut updates: Vec<Update> = Vec::new();
+    for output in &plan.outputs {
+        let mut stored = compiler.stored(output.node);
+        if let OutputRole::Update { of } = output.role {
+            let same = plan.node(of).ty == plan.node(output.node).ty
+                && compiler.blocks[of.index()] == compiler.blocks[output.node.index()];
+            if !same {
+                return Err(bad(plan, output.node, "an update must lie as its leaf does"));
+            }
+            let (leaf, value) = (plan.slots[of.index()], stored.slot);
+            stored.slot = leaf;
+            if leaf != value {
+                let uses = plan.outputs.iter().filter(|o| plan.slots[o.node.index()] == value);
+                let copy = is_leaf(value) || uses.count() > 1;
+                updates.push(Update { leaf, value, copy });
+            }
+        }
+        outputs.insert(output.name.clone(), stored);
+    }
+    let mut kept: Vec<SlotId> =
+        plan.outputs.iter().map(|output| plan.slots[output.node.index()]).collect();
+    kept.sort_unstable();
+    kept.dedup();
+    let retired = kept.iter().copied().filter(|&slot| !is_leaf(slot)).collect();
+    kept.extend(leaves.values().map(|leaf| leaf.slot));
+
+    let lives: Vec<Life> =
+        born.iter().zip(memory::frees(plan)).map(|(&born, frees)| Life { born, frees }).collect();
+    let fuse = buffers == Buffers::Keep;
+    let groups =
+        if fuse { compiler.groups()? } else { (0..plan.nodes.len()).map(|i| i..i + 1).collect() };
+    // The group of each node, and where each slot's life begins and ends, in groups.
+    let mut needs: Vec<Need> = vec![Need::Own; slots.len()];
+    for (at, group) in groups.iter().enumerate() {
+        for life in &lives[group.clone()] {
+            if let Some(slot) = life.born.filter(|slot| !kept.contains(slot)) {
+                needs[slot as usize] = Need::Between(at, usize::MAX);
+            }
+            for &slot in &life.frees {
+                if let Need::Between(birth, _) = needs[slot as usize] {
+                    let inside = birth == at && group.len() > 1;
+                    needs[slot as usize] =
+                        if inside { Need::None } else { Need::Between(birth, at) };
+                }
+            }
+        }
+    }
+    let mut steps = Vec::with_capacity(groups.len());
+    for group in groups {
+        steps.push(compiler.step(group, &lives, &needs)?);
+    }
+    let slots = Slots::new(slots, &needs, fuse);
+    Ok(Compiled { steps, slots, leaves, outputs, updates, retired })
+}
+
+struct Compiler<'a> {
+    plan: &'a Plan,
+    rank: usize,
+    blocks: Vec<Block>,
+    shapes: Vec<Shape>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(plan: &'a Plan, rank: usize) -> Result<Self, Error> {
+        if rank >= plan.mesh.size() {
+            return Err(Error::NoSuchRank { rank, me: rank, size: plan.mesh.size() });
+        }
+        let blocks: Vec<Block> = plan
+            .ids()
+            .map(|id| block(&plan.node(id).ty.shape, plan.layout(id), &plan.mesh, rank))
+            .collect();
+        let shapes = blocks.iter().map(Block::shape).collect();
+        Ok(Self { plan, rank, blocks, shapes })
+    }
+
+    fn stored(&self, id: NodeId) -> Stored {
+        let node = self.plan.node(id);
+        Stored {
+            slot: self.slot(id),
+            ty: node.ty.clone(),
+            layout: self.plan.layout(id).clone(),
+            block: self.blocks[id.index()].clone(),
+            role: node.leaf_role(),
+        }
+    }
+
+    fn slot(&self, id: NodeId) -> SlotId {
+        self.plan.slots[id.index()]
+    }
+
+    /// All slots, and the slot that each node brings to life; leaves' slots are alive from the start.
+    fn slots(&self) -> Result<(Vec<Slot>, Vec<Option<SlotId>>), Error> {
+        let count = self.plan.slots.iter().max().map_or(0, |&slot| slot as usize + 1);
+        let mut slots: Vec<Option<Slot>> = vec![None; count];
+        let mut born = Vec::with_capacity(self.plan.nodes.len());
+        for id in self.plan.ids() {
+            let (node, len) = (self.plan.node(id), self.blocks[id.index()].len());
+            let is_leaf = node.leaf_role().is_some();
+            let entry = &mut slots[self.slot(id) as usize];
+            match entry {
+                Some(_) if is_leaf => {
+                    return Err(bad(self.plan, id, "a leaf needs a slot of its own"));
+                }
+                Some(slot) if slot.len != len || slot.dtype != node.ty.dtype => {
+                    return Err(bad(self.plan, id, "its slot holds values of other types"));
+                }
+                Some(_) => born.push(None),
+                None => {
+                    let mut slot = Slot::new(node.ty.dtype, len);
+                    slot.live = is_leaf;
+                    *entry = Some(slot);
+                    born.push(Some(self.slot(id)).filter(|_| !is_leaf));
+                }
+            }
+        }
+        let empty = Slot::new(shardgrad_core::DType::I32, 0);
+        Ok((slots.into_iter().map(|slot| slot.unwrap_or(empty)).collect(), born))
+    }
+
+    fn operands(&self, id: NodeId) -> SmallVec<[SlotId; 2]> {
+        self.plan.node(id).operands.iter().map(|&o| self.slot(o)).collect()
+    }
+
+    /// Whether nothing is done at a node: a leaf, or another name of the buffer it is in.
+    fn is_silent(&self, id: NodeId) -> bool {
+        let op = &self.plan.node(id).op;
+        matches!(op, Op::Leaf(_))
+            || memory::is_alias(op) && self.operands(id).contains(&self.slot(id))
+    }
+
+    /// The kernel of a node; `None` for transitions.
+    fn kernel(&self, id: NodeId) -> Result<Option<Kernel>, Error> {
+        let node = self.plan.node(id);
+        let shapes: SmallVec<[&[usize]; 2]> =
+            node.operands.iter().map(|o| self.shapes[o.index()].as_slice()).collect();
+        let kernel = Kernel::new(&node.op, &shapes, &self.blocks[id.index()]);
+        let in_place = self.operands(id).contains(&self.slot(id));
+        if in_place && kernel.as_ref().is_some_and(|k| !k.is_elementwise()) {
+            return Err(bad(self.plan, id, "it cannot overwrite an operand"));
+        }
+        Ok(kernel)
+    }
+
+    /// Splits the nodes into runs that are fused; most have one node.
+    fn groups(&self) -> Result<Vec<std::ops::Range<usize>>, Error> {
+        let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+        let mut group = Group::default();
+        for id in self.plan.ids() {
+            let at = id.index();
+            let candidate = self.candidate(id)?;
+            let silent = self.is_silent(id) && self.plan.node(id).leaf_role().is_none();
+            let joins = match &candidate {
+                Some(candidate) => group.len() > 0 && group.admits(candidate),
+                None => silent && group.len() > 0,
+            };
+            match groups.last_mut() {
+                Some(last) if joins => last.end = at + 1,
+                _ => {
+                    groups.push(at..at + 1);
+                    group = Group::default();
+                }
+            }
+            if let Some(candidate) = candidate
+                && group.admits(&candidate)
+            {
+                group.push(candidate);
+            }
+        }
+        Ok(groups)
+    }
+
+    fn candidate(&self, id: NodeId) -> Result<Option<Candidate>, Error> {
+        if self.is_silent(id) {
+            return Ok(None);
+        }
+        Ok(self.kernel(id)?.map(|kernel| Candidate {
+            name: self.plan.node(id).op.name(),
+            kernel,
+            result: self.slot(id),
+            operands: self.operands(id),
+            dtype: self.plan.node(id).ty.dtype,
+            len: self.blocks[id.index()].len(),
+        }))
+    }
+
+    fn step(
+        &self,
+        nodes: std::ops::Range<usize>,
+        lives: &[Life],
+        needs: &[Need],
+    ) -> Result<Step, Error> {
+        let first = NodeId::from_index(nodes.start);
+        let work =
+            if nodes.len() > 1 { self.fused(nodes.clone(), needs)? } else { self.work(first)? };
+        let lives = &lives[nodes];
+        let fills = lives
+            .iter()
+            .filter_map(|life| life.born)
+            .filter(|&slot| needs[slot as usize] != Need::None)
+            .collect();
+        Ok(Step {
+            work,
+            result: self.slot(first),
+            operands: self.operands(first),
+            fills,
+            lives: lives.iter().cloned().collect(),
+        })
+    }
+
+    fn fused(&self, nodes: std::ops::Range<usize>, needs: &[Need]) -> Result<Work, Error> {
+        let mut group = Group::default();
+        for at in nodes {
+            if let Some(candidate) = self.candidate(NodeId::from_index(at))? {
+                group.push(candidate);
+            }
+        }
+        let fused = group.finish(|slot| needs[slot as usize] == Need::None);
+        Ok(fused.map_or(Work::Nothing, |fused| Work::Fused(Box::new(fused))))
+    }
+
+    fn work(&self, id: NodeId) -> Result<Work, Error> {
+        if self.is_silent(id) {
+            return Ok(Work::Nothing);
+        }
+        let node = self.plan.node(id);
+        if let Some(kernel) = self.kernel(id)? {
+            return Ok(Work::Local { name: node.op.name(), kernel });
+        }
+        let from = node.operands.first().copied().unwrap_or(id);
+        let collective = Collective::new(
+            &self.plan.mesh,
+            &node.ty,
+            self.plan.layout(from),
+            self.plan.layout(id),
+            self.rank,
+        )?;
+        if self.operands(id).contains(&self.slot(id)) && !collective.can_run_in_place() {
+            return Err(bad(self.plan, id, "it cannot overwrite its operand"));
+        }
+        Ok(Work::Move { collective: Box::new(collective), scalar: node.ty.rank() == 0 })
+    }
+}

@@ -1,0 +1,183 @@
+//! Training steps against the time of their matrix products alone, measured in turn in the same run.
+//!
+//! `cargo bench -p shardgrad-tests --bench step`. The floor of one rank is the library's `general_mat_mul` on matrices
+//! of the sizes and orientations that its step multiplies, nothing else. Ratios are of medians.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use ndarray::Array2;
+use ndarray::linalg::general_mat_mul;
+use shardgrad_core::{AxisSet, DType, Mesh, TensorType};
+use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, Plan, Value};
+use shardgrad_planner::{Options, plan};
+use shardgrad_runtime::groups::Reduce;
+use shardgrad_runtime::{Collective, Source, Trainer, World};
+
+/// Samples of each measurement; the median is reported.
+const SAMPLES: usize = 15;
+
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64()
+}
+
+fn model(name: &str, batch: usize, sizes: &[usize]) -> MlpSpec {
+    let layer = |i: usize, pair: &[usize]| LayerSpec {
+        inputs: pair[0],
+        outputs: pair[1],
+        bias: true,
+        activation: if i + 2 < sizes.len() { Activation::Relu } else { Activation::None },
+    };
+    MlpSpec {
+        dtype: DType::F32,
+        loss: Loss::Mse,
+        optimizer: Optimizer::named("sgd").expect("sgd is an optimizer"),
+        layers: sizes.windows(2).enumerate().map(|(i, pair)| layer(i, pair)).collect(),
+        ..MlpSpec::new(name, batch)
+    }
+}
+
+fn planned(spec: &MlpSpec, mesh: &str, layout: &str) -> Plan {
+    let program = spec.training_program().expect("a sound model");
+    let mesh: Mesh = mesh.parse().expect("a mesh");
+    let request = layout.parse().expect("a layout");
+    plan(&program, &mesh, &request, &Options::default()).expect("a plan").plan
+}
+
+fn inputs(spec: &MlpSpec) -> BTreeMap<String, Value> {
+    let ty = |n| TensorType::new([spec.batch, n], DType::F32);
+    let ramp = |n: usize| Value::from_fn(&ty(n), |i| ((i * 37) % 101) as f64 / 101.0 - 0.5);
+    let scalars = spec.optimizer.scalars(1).into_iter();
+    let scalars = scalars.map(|(name, v)| (name, Value::scalar(v, DType::F32)));
+    [("x".to_owned(), ramp(spec.inputs())), ("y".to_owned(), ramp(spec.outputs()))]
+        .into_iter()
+        .chain(scalars)
+        .collect()
+}
+
+/// The matrix products of one rank's step.
+struct Floor {
+    products: Vec<(Array2<f32>, bool, Array2<f32>, bool, Array2<f32>)>,
+}
+
+impl Floor {
+    /// `share` divides the work of every product as two ranks do.
+    fn new(spec: &MlpSpec, share: usize) -> Self {
+        let matrix = |rows: usize, columns: usize| Array2::from_elem((rows, columns), 0.5_f32);
+        let batch = spec.batch;
+        let mut products = Vec::new();
+        for (i, layer) in spec.layers.iter().enumerate() {
+            let (n, m) = (layer.inputs, layer.outputs);
+            // One label is split: the outputs of even layers, the inputs of odd ones.
+            let (n, m) = if i % 2 == 0 { (n, m / share) } else { (n / share, m) };
+            products.push((matrix(batch, n), false, matrix(n, m), false, matrix(batch, m)));
+            products.push((matrix(batch, n), true, matrix(batch, m), false, matrix(n, m)));
+            if i > 0 {
+                products.push((matrix(batch, m), false, matrix(n, m), true, matrix(batch, n)));
+            }
+        }
+        Self { products }
+    }
+
+    fn run(&mut self) {
+        for (a, ta, b, tb, c) in &mut self.products {
+            let a = if *ta { a.t() } else { a.view() };
+            let b = if *tb { b.t() } else { b.view() };
+            general_mat_mul(1.0, &a, &b, 0.0, c);
+        }
+    }
+}
+
+fn timed(reps: usize, mut work: impl FnMut()) -> Duration {
+    let start = Instant::now();
+    (0..reps).for_each(|_| work());
+    start.elapsed() / u32::try_from(reps).unwrap_or(1)
+}
+
+fn steps() {
+    println!("{:28} {:>12} {:>12} {:>8}", "step", "time", "GEMM floor", "ratio");
+    for (name, batch, sizes, reps) in [
+        ("a 64-128-64-10", 32, &[64, 128, 64, 10][..], 200),
+        ("b 784-512-512-10", 128, &[784, 512, 512, 10], 3),
+        ("c 1024-4096-1024", 256, &[1024, 4096, 1024], 1),
+    ] {
+        let spec = model(name, batch, sizes);
+        let inputs = inputs(&spec);
+        let mut floor = Floor::new(&spec, 1);
+        let variants = [
+            ("one rank", "d=1", "replicated"),
+            ("megatron", "d=2", "megatron"),
+            ("data", "d=2", "data"),
+        ];
+        let mut trainers: Vec<Trainer> = variants
+            .iter()
+            .map(|(_, mesh, layout)| {
+                Trainer::threads(&planned(&spec, mesh, layout), 0).expect("threads")
+            })
+            .collect();
+        let mut floors = Vec::new();
+        let mut times: Vec<Vec<Duration>> = vec![Vec::new(); trainers.len()];
+        for _ in 0..SAMPLES {
+            floors.push(timed(reps, || floor.run()));
+            for (trainer, times) in trainers.iter_mut().zip(&mut times) {
+                times.push(timed(reps, || drop(trainer.train(&inputs).expect("a step"))));
+            }
+        }
+        let floor = median(floors);
+        let times: Vec<f64> = times.into_iter().map(median).collect();
+        for ((variant, ..), &time) in variants.iter().zip(&times) {
+            print!(
+                "{:28} {:>9.1} µs {:>9.1} µs {:>8.2}",
+                format!("{name} {variant}"),
+                time * 1e6,
+                floor * 1e6,
+                time / floor
+            );
+            println!("   speed-up over one rank {:.2}", times[0] / time);
+        }
+    }
+}
+
+/// Latency and rate of an all_reduce over two threads, from inside a running world.
+fn all_reduces() {
+    println!("\n{:28} {:>12} {:>12}", "all_reduce, 2 threads", "time", "rate");
+    for elements in [1, 256, 4096, 65_536, 1 << 20, 1 << 23] {
+        let reps = (1 << 24) / (elements + 4096);
+        let results = World::new(2).run(move |comm| {
+            let mesh: Mesh = "d=2".parse()?;
+            let ty = TensorType::new([elements], DType::F32);
+            let (from, to) = (
+                shardgrad_core::Layout::parse("d: P", &mesh)?,
+                shardgrad_core::Layout::parse("d: R", &mesh)?,
+            );
+            let rank = shardgrad_runtime::Communicator::rank(comm);
+            let collective = Collective::new(&mesh, &ty, &from, &to, rank)?;
+            let mut buffer = vec![0.0_f32; elements];
+            let mut samples = Vec::new();
+            for _ in 0..SAMPLES {
+                let start = Instant::now();
+                for _ in 0..reps {
+                    collective.run(comm, Source::InPlace, &mut buffer)?;
+                }
+                samples.push(start.elapsed() / u32::try_from(reps).unwrap_or(1));
+            }
+            shardgrad_runtime::groups::all_reduce(
+                comm,
+                &mesh,
+                AxisSet::single(0),
+                Reduce::Max,
+                &mut buffer[..1],
+            )?;
+            Ok(median(samples))
+        });
+        let time = results.into_iter().map(|r| r.expect("two ranks")).fold(0.0, f64::max);
+        let bytes = elements as f64 * 4.0;
+        println!("{:>20.0} bytes {:>9.2} µs {:>7.2} GB/s", bytes, time * 1e6, bytes / time / 1e9);
+    }
+}
+
+fn main() {
+    steps();
+    all_reduces();
+}
