@@ -139,6 +139,30 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+    /// E314
+    #[error("{path}: {problem}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        problem: String,
+    },
+    /// E315
+    #[error("{path} is no checkpoint that can be read: {problem}")]
+    NotACheckpoint {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// E316
+    #[error("`{name}` of the checkpoint does not fit: {problem}; nothing was changed")]
+    CheckpointMismatch {
+        /// The tensor.
+        name: String,
+        /// What was found and what is needed.
+        problem: String,
+    },
 }
 
 impl Error {
@@ -161,6 +185,9 @@ impl Error {
             Error::BadPlan { .. } => "E311",
             Error::Stopped { .. } => "E312",
             Error::Matrices { .. } => "E313",
+            Error::Io { .. } => "E314",
+            Error::NotACheckpoint { .. } => "E315",
+            Error::CheckpointMismatch { .. } => "E316",
         }
     }
 }

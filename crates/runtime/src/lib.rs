@@ -12,10 +12,12 @@
 //! | [`kernels`] | one op on local blocks |
 //! | [`executor`] | one rank's part of a plan |
 //! | [`trainer`] | all ranks of a plan, step by step |
+//! | [`checkpoint`] | global tensors in a file, and back on any layout |
 //! | [`init`] | initial values by global element |
 //! | [`matmul`] | the two textbook distributed products |
 
 mod board;
+pub mod checkpoint;
 pub mod collective;
 pub mod comm;
 mod compile;
@@ -38,6 +40,7 @@ pub mod tensor;
 pub mod threads;
 pub mod trainer;
 
+pub use checkpoint::Checkpoint;
 pub use collective::{Collective, Source};
 pub use comm::{CollectiveId, Communicator, Incoming, Outgoing, Tag, Traffic};
 pub use counters::Counters;

@@ -49,6 +49,7 @@ pub struct StepReport {
 /// The ranks of a plan on threads of this process. It runs plans of forward programs as well.
 pub struct Trainer {
     mesh: Mesh,
+    seed: u64,
     ranks: Ranks,
     inputs: Arc<Vec<Input>>,
     /// Parameters and state by name.
@@ -130,6 +131,7 @@ impl Trainer {
         }
         Ok(Self {
             mesh: plan.mesh.clone(),
+            seed: options.seed,
             ranks: Ranks::start(ranks, options.world.timeout)?,
             inputs,
             stored,
@@ -144,6 +146,18 @@ impl Trainer {
     #[must_use]
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
+    }
+
+    /// The seed of the initial parameters.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The layout of a parameter or of state.
+    #[must_use]
+    pub fn layout(&self, name: &str) -> Option<&Layout> {
+        self.stored.get(name).map(|placed| &placed.layout)
     }
 
     /// Names of parameters and state, with their types, in alphabetical order.
