@@ -1,4 +1,5 @@
-//! Presets: named ways to lay a model out over one mesh axis. One table, [`Preset::splits`] and [`Preset::stored`].
+//! Presets: named ways to lay a model out over one mesh axis. One table: [`Preset::split`] and
+//! [`Preset::stored`].
 //!
 //! | preset | splits | parameters | x, y |
 //! |---|---|---|---|

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`network`] | variables, factors, interned tables |
 //! | [`order`] | the order of elimination |
-//! | [`eliminate`] | bucket elimination |
-//! | [`bound`] | mini-bucket bounds |
-//! | [`solve`] | the whole search |
+//! | [`mod@eliminate`] | bucket elimination |
+//! | [`mod@bound`] | mini-bucket bounds |
+//! | [`mod@solve`] | the whole search |
 
 pub mod bound;
 pub mod eliminate;
