@@ -3,7 +3,9 @@
 //! Costs compare field by field (lexicographically) and add field by field. The search wants one number: [`Scale`] gives
 //! each field as many bits of a `u128` as the largest possible sum over the program needs, the most important field
 //! uppermost, so that packed costs compare and add like the fields. Where a program is so large that the bits do not
-//! suffice, the last fields are counted in units of a power of two (rounded up); bytes and collectives never are.
+//! suffice, the last fields are counted in units of a power of two, each addend rounded up; a field keeps the bits that
+//! this rounding needs, so that no field ever carries into a more important one. A plan is called optimal only where bytes
+//! and collectives are exact.
 
 use serde::{Deserialize, Serialize};
 
@@ -49,17 +51,18 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The scale for sums that never exceed these bounds.
+    /// The scale for sums of at most so many addends that never exceed these bounds.
     #[must_use]
-    pub fn for_bounds(bounds: [u128; 4]) -> Self {
-        let mut bits = bounds.map(|b| 128 - b.leading_zeros());
+    pub fn for_bounds(bounds: [u128; 4], addends: u128) -> Self {
+        let width = |bound: u128| 128 - bound.leading_zeros();
+        let mut bits = bounds.map(width);
         let mut dropped = [0; 4];
         for field in [3, 2, 1, 0] {
-            let excess = bits.iter().sum::<u32>().saturating_sub(BITS);
-            let drop = excess.min(bits[field].saturating_sub(8));
-            dropped[field] = drop;
-            // Rounding up each addend may carry the sum a little further.
-            bits[field] -= drop;
+            while bits.iter().sum::<u32>() > BITS && bounds[field] >> dropped[field] > addends {
+                dropped[field] += 1;
+                // Each addend may be rounded up by one unit.
+                bits[field] = width((bounds[field] >> dropped[field]) + addends);
+            }
         }
         let mut shift = [0; 4];
         for field in (0..3).rev() {
@@ -72,6 +75,12 @@ impl Scale {
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.dropped == [0; 4]
+    }
+
+    /// Whether bytes and collectives are exact.
+    #[must_use]
+    pub fn leads_exactly(&self) -> bool {
+        self.dropped[..2] == [0; 2]
     }
 
     /// A cost in one integer.
@@ -95,7 +104,7 @@ mod tests {
 
     #[test]
     fn packed_costs_compare_and_add_like_fields() {
-        let scale = Scale::for_bounds([1 << 30, 1000, 1 << 40, 1 << 33]);
+        let scale = Scale::for_bounds([1 << 30, 1000, 1 << 40, 1 << 33], 1000);
         assert!(scale.is_exact());
         let costs: [Fields; 6] = [
             [0, 0, 0, 0],
@@ -117,9 +126,13 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_dropped_from_the_last_fields() {
-        let scale = Scale::for_bounds([1 << 50, 1 << 20, 1 << 60, 1 << 50]);
+        let scale = Scale::for_bounds([1 << 50, 1 << 20, 1 << 60, 1 << 50], 1 << 12);
         assert!(!scale.is_exact());
+        assert!(scale.leads_exactly());
         assert!(scale.pack([1, 0, 0, 0]) > scale.pack([0, 1 << 19, 1 << 59, 1 << 49]));
         assert!(scale.pack([0, 1, 0, 0]) > scale.pack([0, 0, 1 << 59, 1 << 49]));
+        // Many small addends, each rounded up, do not carry into the field above.
+        assert!(scale.pack([0, 0, 0, 1]) * (1 << 12) < scale.pack([0, 0, 1 << 20, 0]));
+        assert!(scale.pack([0, 0, 1, 1]) * (1 << 12) < scale.pack([0, 1, 0, 0]));
     }
 }

@@ -133,7 +133,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Takes pins in; on the same axis of the same name the later call wins.
+    /// Takes pins in; nothing may be pinned to two placements on one axis.
     fn pins(&mut self, pins: &BTreeMap<String, LayoutSpec>) -> Result<(), Error> {
         let mut by_value: BTreeMap<(NodeId, usize), (Placement, &str)> = BTreeMap::new();
         for (name, spec) in pins {
@@ -162,7 +162,13 @@ impl Resolver<'_> {
                     )));
                 }
                 let partial = self.values.entry(id).or_insert_with(|| Partial::free(self.mesh));
-                partial.0[axis] = Some(*placement);
+                if let Some(own) = partial.0[axis].replace(*placement)
+                    && own != *placement
+                {
+                    return Err(bad(format!(
+                        "the program itself pins this value to {own} on that axis; leave that axis out"
+                    )));
+                }
             }
         }
         Ok(())

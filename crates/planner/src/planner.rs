@@ -71,7 +71,7 @@ pub fn plan(
         !problem.scale.is_exact() || problem.scale.pack(fields_of(&plan, options)) == solution.cost,
         "the plan costs what the search found"
     );
-    let optimal = solution.lower == solution.cost;
+    let optimal = solution.lower == solution.cost && problem.scale.leads_exactly();
     let totals = plan.totals();
     // The bound is on all bytes. Those of scalars are the plan's own, at most.
     let lower_bound_bytes = match options.objective {

@@ -162,7 +162,10 @@ impl<'a> Builder<'a> {
     ) -> Self {
         let values = Values::of(program);
         let pricing = Pricing { mesh, options };
-        let scale = Scale::for_bounds(pricing.bounds(bounds::bounds(program, mesh, &values)));
+        let bounds = bounds::bounds(program, mesh, &values);
+        // Every node and every transition is an addend.
+        let addends = bounds[1] + program.nodes.len() as u128;
+        let scale = Scale::for_bounds(pricing.bounds(bounds), addends);
         Self {
             program,
             mesh,
@@ -309,7 +312,7 @@ impl<'a> Builder<'a> {
             ty: ty.clone(),
             with_max: self.values.with_max[o.index()],
             uniform: self.values.uniform[o.index()],
-            pending: spaces[o.index()].pending,
+            pending: self.can_be_pending(*o, spaces),
         };
         let key = SpaceKey {
             // Leaves differ by name, but not in their choices.
@@ -358,10 +361,32 @@ impl<'a> Builder<'a> {
         space
     }
 
-    /// A new variable over these layouts.
-    fn layout_variable(&mut self, layouts: Vec<LayoutId>) -> Reading {
+    /// Axes on which a value can be read as a sum of terms: where it is made so, or pinned so.
+    fn can_be_pending(&self, id: NodeId, spaces: &[Rc<NodeSpace>]) -> AxisSet {
+        let pinned = |axis: &usize| {
+            let partial = self.demands.values.get(&id);
+            partial.and_then(|p| p.on(*axis)) == Some(Placement::PendingSum)
+        };
+        let made = spaces[id.index()].pending;
+        (0..self.mesh.rank()).filter(|a| made.contains(*a) || pinned(a)).collect()
+    }
+
+    /// A new variable over the layouts that a value may have at its pin or as an output.
+    fn layout_variable(&mut self, id: NodeId, layouts: Vec<LayoutId>) -> Result<Reading, Error> {
+        if layouts.is_empty() {
+            return Err(self.unreachable(id));
+        }
         let var = self.network.variable(layouts.len());
-        Reading { var, projection: self.projection(layouts.into_iter()) }
+        Ok(Reading { var, projection: self.projection(layouts.into_iter()) })
+    }
+
+    /// No layout of the value has the placements that are demanded: `Pmax` of a value that is no maximum, say.
+    fn unreachable(&self, id: NodeId) -> Error {
+        let value = self.values.names[id.index()].clone();
+        Error::Infeasible {
+            value: value.unwrap_or_else(|| format!("{id} ({})", self.program.node(id).op.name())),
+            hint: "it cannot have the placements that its pin asks for; Pmax is for maxima only, and P and Pmax do not mix".to_owned(),
+        }
     }
 
     /// The layouts of a table that have these placements.
@@ -386,10 +411,13 @@ impl<'a> Builder<'a> {
         let made = reading(id, spaces[id.index()].result);
         let leaf = self.program.node(id).leaf_role().is_some();
         let partial = self.demands.values.get(&id).filter(|_| !leaf).cloned();
-        let pinned = partial.map(|partial| {
-            let layouts = self.admitted(graph.layouts(), &partial, true);
-            self.layout_variable(layouts)
-        });
+        let pinned = match partial {
+            None => None,
+            Some(partial) => {
+                let layouts = self.admitted(graph.layouts(), &partial, true);
+                Some(self.layout_variable(id, layouts)?)
+            }
+        };
         let users: Vec<Reading> = self.values.users[id.index()]
             .iter()
             .map(|&(user, position)| reading(user, spaces[user.index()].operands[position]))
@@ -400,20 +428,21 @@ impl<'a> Builder<'a> {
             outputs.push(match demand {
                 OutputDemand::Exactly(layout) => {
                     let layouts = self.admitted(graph.layouts(), &Partial::exactly(&layout), true);
-                    self.layout_variable(layouts)
+                    self.layout_variable(id, layouts)?
                 }
                 OutputDemand::Free(partial) => {
                     let layouts = self.admitted(graph.layouts(), &partial, false);
-                    self.layout_variable(layouts)
+                    self.layout_variable(id, layouts)?
                 }
                 OutputDemand::Follows(of, partial) => {
                     let space = spaces[of.index()].clone();
                     let table = self.table(self.program.node(of).ty.rank(), false);
-                    let overlaid = space.choices.iter().map(|c| {
-                        // Demands were validated against the value's type, so the layout is in the table.
-                        graph.layouts().id(&partial.over(table.layout(c.result))).unwrap_or(0)
-                    });
-                    let overlaid: Vec<LayoutId> = overlaid.collect();
+                    let overlaid = space
+                        .choices
+                        .iter()
+                        .map(|c| graph.layouts().id(&partial.over(table.layout(c.result))));
+                    let overlaid: Option<Vec<LayoutId>> = overlaid.collect();
+                    let overlaid = overlaid.ok_or_else(|| self.unreachable(id))?;
                     Reading { var: of.0, projection: self.projection(overlaid.into_iter()) }
                 }
             });

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 
 use shardgrad_core::rules::{RuleKind, check};
 use shardgrad_core::transition::all_layouts;
-use shardgrad_core::{
-    Layout, Mesh, Op, Placement, TensorType, Transition, cost, geometry::largest_block,
-};
+use shardgrad_core::{Layout, Mesh, Op, TensorType, Transition, cost, geometry::largest_block};
 use shardgrad_graph::{Node, NodeId, OutputRole, Program};
 use shardgrad_planner::demands::Demands;
 use shardgrad_planner::{Cost, LayoutRequest};
@@ -52,12 +50,7 @@ impl<'a> Exhaustive<'a> {
         allowed: impl Fn(&Node, &[RuleKind]) -> bool,
     ) -> Self {
         let demands = Demands::resolve(program, mesh, request).unwrap();
-        let mut made: Vec<Vec<Way>> = Vec::new();
-        for id in program.ids() {
-            let ways = ways(program, mesh, &demands, &made, id, &allowed);
-            made.push(ways);
-        }
-        let ways = made;
+        let ways = program.ids().map(|id| ways(program, mesh, &demands, id, &allowed)).collect();
         Self {
             program,
             mesh,
@@ -71,96 +64,100 @@ impl<'a> Exhaustive<'a> {
 
     /// The least cost of any plan.
     pub(crate) fn least(mut self) -> Cost {
-        let mut chosen = Vec::new();
-        self.choose(&mut chosen);
+        // A value's transitions are known once its last reader's layouts are.
+        let mut closes: Vec<Vec<NodeId>> = vec![Vec::new(); self.program.nodes.len()];
+        for id in self.program.ids() {
+            let readers =
+                self.program.ids().filter(|&u| self.program.node(u).operands.contains(&id));
+            let leaves =
+                self.program.outputs.iter().filter(|o| o.node == id).filter_map(|o| match o.role {
+                    OutputRole::Gradient { of } | OutputRole::Update { of } => Some(of),
+                    OutputRole::Loss | OutputRole::Value => None,
+                });
+            let last = readers.chain(leaves).chain([id]).max().unwrap_or(id);
+            closes[last.index()].push(id);
+        }
+        self.choose(&closes, &mut Vec::new(), Cost::default());
         self.best.unwrap()
     }
 
-    fn choose(&mut self, chosen: &mut Vec<usize>) {
+    /// Tries every way of every node. Costs only add up, so a start that is no better than a whole plan is left.
+    fn choose(&mut self, closes: &[Vec<NodeId>], chosen: &mut Vec<usize>, so_far: Cost) {
         let at = chosen.len();
         if at == self.program.nodes.len() {
-            let total = self.total(chosen);
-            if let Some(total) = total
-                && self.best.is_none_or(|b| total < b)
-            {
-                self.best = Some(total);
-            }
+            self.best = Some(so_far);
             return;
         }
         for way in 0..self.ways[at].len() {
             chosen.push(way);
-            self.choose(chosen);
+            let mut total = Some(add(so_far, self.ways[at][way].cost));
+            for &value in &closes[at] {
+                total = total.zip(self.value(value, chosen)).map(|(a, b)| add(a, b));
+            }
+            if let Some(total) = total
+                && self.best.is_none_or(|best| total < best)
+            {
+                self.choose(closes, chosen, total);
+            }
             chosen.pop();
         }
     }
 
-    fn total(&mut self, chosen: &[usize]) -> Option<Cost> {
+    /// What carrying a value to all its readers costs.
+    fn value(&mut self, id: NodeId, chosen: &[usize]) -> Option<Cost> {
         let program = self.program;
-        let mut total = Cost::default();
-        for id in program.ids() {
-            let way = &self.ways[id.index()][chosen[id.index()]];
-            total = add(total, way.cost);
-            // A partial sum that is no better cannot lead to a better plan.
-            if self.best.is_some_and(|b| total > b) {
-                return None;
+        let made = self.ways[id.index()][chosen[id.index()]].result.clone();
+        let mut wanted: Vec<Layout> = Vec::new();
+        for user in program.ids() {
+            let operands = &program.node(user).operands;
+            for (position, _) in operands.iter().enumerate().filter(|(_, o)| **o == id) {
+                let way = &self.ways[user.index()][chosen[user.index()]];
+                wanted.push(way.operands[position].clone());
             }
-            let made = way.result.clone();
-            let mut wanted: Vec<Layout> = Vec::new();
-            for user in program.ids() {
-                let operands = &program.node(user).operands;
-                for (position, _) in operands.iter().enumerate().filter(|(_, o)| **o == id) {
-                    let way = &self.ways[user.index()][chosen[user.index()]];
-                    wanted.push(way.operands[position].clone());
-                }
-            }
-            let mut open = 0;
-            for output in program.outputs.iter().filter(|o| o.node == id) {
-                match output.role {
-                    OutputRole::Loss => wanted.push(Layout::replicated(self.mesh.rank())),
-                    OutputRole::Value => open += 1,
-                    OutputRole::Gradient { of } | OutputRole::Update { of } => {
-                        wanted.push(self.ways[of.index()][chosen[of.index()]].result.clone());
-                    }
-                }
-            }
-            assert!(open <= 1);
-            let ty = &program.node(id).ty;
-            let leaf = program.node(id).leaf_role().is_some();
-            let pin = self.demands.values.get(&id).filter(|_| !leaf).cloned();
-            let ends: Vec<Option<Layout>> = if open == 0 {
-                vec![None]
-            } else {
-                all_layouts(self.mesh, ty.rank(), false).into_iter().map(Some).collect()
-            };
-            let starts: Vec<Option<Layout>> = match &pin {
-                None => vec![None],
-                Some(pin) => {
-                    let fits = |l: &Layout| pin.admits(l, self.mesh);
-                    all_layouts(self.mesh, ty.rank(), true)
-                        .into_iter()
-                        .filter(fits)
-                        .map(Some)
-                        .collect()
-                }
-            };
-            let mut least: Option<Cost> = None;
-            for start in &starts {
-                for end in &ends {
-                    let set: Vec<Layout> = wanted.iter().chain(end).cloned().collect();
-                    let cost = match start {
-                        None => self.cover(ty, &made, &set),
-                        Some(pin) => {
-                            let way = self.cover(ty, &made, std::slice::from_ref(pin));
-                            let rest = self.cover(ty, pin, &set);
-                            way.zip(rest).map(|(a, b)| add(a, b))
-                        }
-                    };
-                    least = [least, cost].into_iter().flatten().min();
-                }
-            }
-            total = add(total, least?);
         }
-        Some(total)
+        let mut open = 0;
+        for output in program.outputs.iter().filter(|o| o.node == id) {
+            match output.role {
+                OutputRole::Loss => wanted.push(Layout::replicated(self.mesh.rank())),
+                OutputRole::Value => open += 1,
+                OutputRole::Gradient { of } | OutputRole::Update { of } => {
+                    wanted.push(self.ways[of.index()][chosen[of.index()]].result.clone());
+                }
+            }
+        }
+        assert!(open <= 1);
+        let ty = &program.node(id).ty;
+        let leaf = program.node(id).leaf_role().is_some();
+        let pin = self.demands.values.get(&id).filter(|_| !leaf).cloned();
+        let ends: Vec<Option<Layout>> = if open == 0 {
+            vec![None]
+        } else {
+            all_layouts(self.mesh, ty.rank(), false).into_iter().map(Some).collect()
+        };
+        let starts: Vec<Option<Layout>> = match &pin {
+            None => vec![None],
+            Some(pin) => {
+                let fits = |l: &Layout| pin.admits(l, self.mesh);
+                let layouts = all_layouts(self.mesh, ty.rank(), true);
+                layouts.into_iter().filter(fits).map(Some).collect()
+            }
+        };
+        let mut least: Option<Cost> = None;
+        for start in &starts {
+            for end in &ends {
+                let set: Vec<Layout> = wanted.iter().chain(end).cloned().collect();
+                let cost = match start {
+                    None => self.cover(ty, &made, &set),
+                    Some(pin) => {
+                        let way = self.cover(ty, &made, std::slice::from_ref(pin));
+                        let rest = self.cover(ty, pin, &set);
+                        way.zip(rest).map(|(a, b)| add(a, b))
+                    }
+                };
+                least = [least, cost].into_iter().flatten().min();
+            }
+        }
+        least
     }
 
     /// The cheapest arborescence from a root over a set, with all further layouts in it on one axis, up to two on more.
@@ -245,7 +242,6 @@ fn ways(
     program: &Program,
     mesh: &Mesh,
     demands: &Demands,
-    made: &[Vec<Way>],
     id: NodeId,
     allowed: &impl Fn(&Node, &[RuleKind]) -> bool,
 ) -> Vec<Way> {
@@ -272,19 +268,6 @@ fn ways(
             let Ok(kinds) = check(&node.op, mesh, &types, &node.ty, &by_ref, &result) else {
                 continue;
             };
-            // Linear rules are for operands that can be pending by themselves on the axis.
-            let pends = |operand: usize, axis: usize| {
-                let ways = &made[node.operands[operand].index()];
-                ways.iter().any(|w| w.result.on(axis) == Placement::PendingSum)
-            };
-            let useful = kinds.iter().enumerate().all(|(axis, kind)| match kind {
-                RuleKind::Linear(i) => pends(*i, axis),
-                RuleKind::Joint => (0..operands.len()).any(|i| pends(i, axis)),
-                _ => true,
-            });
-            if !useful {
-                continue;
-            }
             let stored = demands.values.get(&id).filter(|_| leaf);
             if !allowed(node, &kinds) || stored.is_some_and(|d| !d.admits(&result, mesh)) {
                 continue;
