@@ -79,21 +79,25 @@ impl Group {
         self.candidates.len()
     }
 
-    /// Whether a step may join: same type and length, and no slot that a broadcast reads is written.
+    /// Whether a step may join: same type and length, and what a broadcast reads is neither written nor read element by
+    /// element by another member, which would have taken the buffer out of its slot.
     pub(crate) fn admits(&self, candidate: &Candidate) -> bool {
-        let repeated = |c: &Candidate, slot: SlotId| {
-            matches!(c.kernel, Kernel::Rearrange(_)) && c.operands.contains(&slot)
+        let repeats = |c: &Candidate| matches!(c.kernel, Kernel::Rearrange(_));
+        let takes = |c: &Candidate, slot: SlotId| {
+            c.result == slot || !repeats(c) && c.operands.contains(&slot)
         };
+        let clash =
+            |a: &Candidate, b: &Candidate| repeats(a) && a.operands.iter().any(|&s| takes(b, s));
         let fits = candidate.kernel.is_elementwise()
             || matches!(&candidate.kernel, Kernel::Rearrange(r) if r.repeat().is_some());
         fits && candidate.len > 0
             && self.candidates.iter().all(|c| {
                 c.dtype == candidate.dtype
                     && c.len == candidate.len
-                    && !repeated(c, candidate.result)
-                    && !repeated(candidate, c.result)
+                    && !clash(c, candidate)
+                    && !clash(candidate, c)
             })
-            && !repeated(candidate, candidate.result)
+            && !clash(candidate, candidate)
     }
 
     pub(crate) fn push(&mut self, candidate: Candidate) {
