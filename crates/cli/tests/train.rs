@@ -60,3 +60,19 @@ fn a_regression_is_learnt_from_a_file() {
     let held_out: f64 = row.split_whitespace().last().and_then(|f| f.parse().ok()).expect("mse");
     assert!(held_out < 1e-3, "{said}");
 }
+
+#[test]
+fn micro_batches_are_trained_on_and_equal_the_dense_step() {
+    let net = model(
+        "micro.toml",
+        64,
+        &[64, 12, 10],
+        "activation = \"relu\"",
+        "loss = \"cross_entropy\"\noptimizer = \"adam\"\nmicro_batches = 2",
+        "",
+    );
+    let said = succeed(&format!("train {net} --mesh tp=2 --layout data --epochs 1 --verify"));
+    assert!(said.starts_with("micro: batch 64,"), "{said}");
+    assert!(said.contains("counted = predicted in all 22 steps"), "{said}");
+    assert!(said.contains("sharded = dense in steps 1 to 22"), "{said}");
+}

@@ -3,7 +3,7 @@
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Machine, Mesh};
 use shardgrad_graph::plan_file::PlanFile;
-use shardgrad_graph::{Optimizer, Plan, Program, check, text};
+use shardgrad_graph::{MlpSpec, Optimizer, Plan, Program, check, text};
 use shardgrad_planner::{LayoutRequest, Options};
 
 use crate::error::Error;
@@ -39,6 +39,7 @@ pub struct Planned {
     verdict: Verdict,
     optimizer: Optimizer,
     seed: u64,
+    spec: Option<MlpSpec>,
 }
 
 impl Planned {
@@ -66,6 +67,7 @@ impl Planned {
             verdict,
             optimizer: Optimizer::None,
             seed: 0,
+            spec: None,
         })
     }
 
@@ -81,6 +83,22 @@ impl Planned {
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
+    }
+
+    /// With the description that the program was made from, and with its optimizer and seed. A trainer then takes the
+    /// data of a whole step, `x` and `y`, and cuts it where the program wants micro-batches.
+    #[must_use]
+    pub fn with_spec(mut self, spec: &MlpSpec) -> Self {
+        self.optimizer = spec.optimizer;
+        self.seed = spec.seed;
+        self.spec = Some(spec.clone());
+        self
+    }
+
+    /// The description of the model whose training step this is, if it is one.
+    #[must_use]
+    pub fn spec(&self) -> Option<&MlpSpec> {
+        self.spec.as_ref()
     }
 
     /// The program.
@@ -125,7 +143,7 @@ impl Planned {
         PlanReport::new(&self.program, &self.plan, &self.machine, self.verdict.clone())
     }
 
-    /// The model in numbers: its batch is the first extent of its first input.
+    /// The model in numbers: its batch is the description's, or the first extent of the first input.
     #[must_use]
     pub fn model_report(&self) -> ModelReport {
         let leaves = || self.program.leaves().map(|id| self.program.node(id));
@@ -133,7 +151,10 @@ impl Planned {
         let float = leaves().map(|n| n.ty.dtype).find(|d| d.is_float());
         ModelReport {
             name: self.program.name.clone(),
-            batch: input.and_then(|n| n.ty.shape.first().copied()).unwrap_or(1),
+            batch: match &self.spec {
+                Some(spec) => spec.batch,
+                None => input.and_then(|n| n.ty.shape.first().copied()).unwrap_or(1),
+            },
             dtype: float.unwrap_or(shardgrad_core::DType::F32),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use shardgrad_core::DType;
 use shardgrad_core::ops::Role;
-use shardgrad_graph::{Optimizer, Value};
+use shardgrad_graph::{MlpSpec, Optimizer, Value};
 use shardgrad_runtime::{Counters, StepReport, Trainer as Ranks};
 
 use crate::dataset::Inputs;
@@ -36,6 +36,7 @@ use crate::report::TotalsReport;
 pub struct Trainer {
     ranks: Ranks,
     optimizer: Optimizer,
+    spec: Option<MlpSpec>,
     scalars: BTreeMap<String, DType>,
     steps: u64,
 }
@@ -56,6 +57,7 @@ impl Trainer {
         Ok(Self {
             ranks: Ranks::threads(planned.plan(), planned.seed())?,
             optimizer: planned.optimizer(),
+            spec: planned.spec().cloned(),
             scalars,
             steps: 0,
         })
@@ -67,7 +69,7 @@ impl Trainer {
         self.steps
     }
 
-    /// One step on global inputs, all of it: the loss, and every output that is no update as a global value.
+    /// One step on global inputs, all of it (micro-batches are cut from `x` and `y` here): the loss, and every output that is no update as a global value.
     ///
     /// # Errors
     /// An input that is missing, unknown or of another type, a label out of range, a device that failed.
@@ -78,10 +80,15 @@ impl Trainer {
         Ok(report)
     }
 
-    /// The inputs of a step, counted from 1, with the scalars that the optimizer sets in it.
+    /// The inputs of a step, counted from 1, under the names of the program's leaves: the data cut into micro-batches where
+    /// the program wants them, and the scalars that the optimizer sets in this step.
     #[must_use]
     pub fn with_scalars(&self, inputs: &Inputs, step: u64) -> Inputs {
-        let mut inputs = inputs.clone();
+        let inputs = inputs.clone();
+        let mut inputs = match &self.spec {
+            Some(spec) => spec.program_inputs(inputs),
+            None => inputs,
+        };
         for (name, value) in self.optimizer.scalars(step) {
             if let Some(&dtype) = self.scalars.get(&name) {
                 inputs.insert(name, Value::scalar(value, dtype));

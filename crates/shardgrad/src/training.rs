@@ -159,7 +159,7 @@ impl Training {
     /// The model is none, or the layout does not fit it or the mesh.
     pub fn plan(&self, mesh: &Mesh, machine: &Machine) -> Result<Planned, Error> {
         let planned = Planned::new(self.program()?, mesh, &self.request, machine, &self.options)?;
-        Ok(planned.with_optimizer(self.spec.optimizer).with_seed(self.spec.seed))
+        Ok(planned.with_spec(&self.spec))
     }
 
     /// The plan of the same step without the optimizer: its outputs are the loss and the gradients.
@@ -171,7 +171,8 @@ impl Training {
         training.spec.optimizer = Optimizer::None;
         let program = training.program()?;
         training.keep_pins_of(&program);
-        Planned::new(program, mesh, &training.request, machine, &training.options)
+        let planned = Planned::new(program, mesh, &training.request, machine, &training.options)?;
+        Ok(planned.with_spec(&training.spec))
     }
 
     /// Drops pins of values that a program does not have.
