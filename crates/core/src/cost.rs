@@ -6,7 +6,7 @@ use crate::layout::Layout;
 use crate::mesh::Mesh;
 use crate::ops::Op;
 
-/// Flops of `op` on the largest rank: 2·Π(local extents of all labels) for a contraction, one per element of the larger
+/// Flops of `op` on the largest rank: 2·Π(local extents of all labels) for a product of two tensors, one per element of the larger
 /// side for everything else that computes, 0 for moves, constants and leaves.
 #[must_use]
 pub fn flops(
@@ -34,7 +34,7 @@ pub fn flops(
             let signature = op.signature(operands, result);
             let shapes: Vec<_> =
                 operands.iter().zip(operand_layouts).map(|(t, l)| local(t, l)).collect();
-            let work: u64 = signature
+            let work = signature
                 .labels()
                 .iter()
                 .map(|label| {
@@ -44,8 +44,8 @@ pub fn flops(
                         });
                     extents.min().unwrap_or(1)
                 })
-                .product();
-            work * if signature.is_contraction() { 2 } else { 1 }
+                .fold(1, u64::saturating_mul);
+            work.saturating_mul(if einsum.operands().len() > 1 { 2 } else { 1 })
         }
         Op::Sum(_) | Op::Max(_) => elements(&local(&operands[0], operand_layouts[0])),
         Op::Add
@@ -61,5 +61,5 @@ pub fn flops(
 }
 
 fn elements(shape: &[usize]) -> u64 {
-    shape.iter().map(|&n| n as u64).product()
+    shape.iter().map(|&n| n as u64).fold(1, u64::saturating_mul)
 }

@@ -9,7 +9,7 @@
 //! | P → S(d), Pmax → S(d) | reduce_scatter | (p−1)/p · n |
 //! | P → R, Pmax → R | all_reduce | 2(p−1)/p · n |
 //! | S(d) → S(e) | all_to_all | (p−1)/p² · n |
-//! | any change of R and S on several axes | reshard | from the geometry |
+//! | any other change of R and S | reshard | from the geometry |
 //! | a change on axes of size 1 only | relabel | 0 |
 //!
 //! All counts are exact, per rank, from the geometry; the table gives them for even blocks. Slice, pad, all_gather,
@@ -129,6 +129,11 @@ impl Transition {
     /// # Errors
     /// No single transition leads there: several steps are needed, or (from `Pmax` to `P`, say) none exists.
     pub fn between(mesh: &Mesh, from: &Layout, to: &Layout) -> Result<Self, Error> {
+        for layout in [from, to] {
+            if layout.0.len() != mesh.rank() {
+                return Err(Error::LayoutRank { found: layout.0.len(), mesh: mesh.to_string() });
+            }
+        }
         let axes: AxisSet =
             (0..mesh.rank()).filter(|&a| from.on(a) != to.on(a) && mesh.axis_size(a) > 1).collect();
         let refuse = |hint| {
@@ -228,10 +233,18 @@ impl Transition {
                     crate::geometry::split(held, p, mesh.index_in_group(rank, self.axes)).len();
                 (held - own + (p - 1) * own) as u64
             }
-            TransitionKind::AllGather
-            | TransitionKind::ReduceScatter
-            | TransitionKind::AllToAll
-            | TransitionKind::Reshard => {
+            TransitionKind::AllGather => {
+                let held = block_at(shape, from, mesh, &mesh.coords(rank)).len();
+                (held * (mesh.group_size(self.axes) - 1)) as u64
+            }
+            // The blocks that the group wants are a partition of what the rank holds.
+            TransitionKind::ReduceScatter | TransitionKind::AllToAll => {
+                let coords = mesh.coords(rank);
+                let source = block_at(shape, from, mesh, &coords);
+                let kept = source.intersect(&block_at(shape, to, mesh, &coords));
+                (source.len() - kept.len()) as u64
+            }
+            TransitionKind::Reshard => {
                 let coords = mesh.coords(rank);
                 let source = block_at(shape, from, mesh, &coords);
                 let peers = schedule::exchange_axes(mesh, from, to);

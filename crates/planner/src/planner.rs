@@ -108,7 +108,7 @@ fn fields_of(plan: &Plan, options: &Options) -> Fields {
             _ => pricing.op(&node.op, &types, &node.ty, &layouts, plan.layout(id)),
         };
         for (sum, field) in total.iter_mut().zip(fields) {
-            *sum += field;
+            *sum = u64::saturating_add(*sum, field);
         }
     }
     total

@@ -103,6 +103,23 @@ pub(crate) fn compile(plan: &Plan, rank: usize, buffers: Buffers) -> Result<Comp
         }
         outputs.insert(output.name.clone(), stored);
     }
+    // An output that is a leaf's value of before the step: it changes places with the update.
+    for output in &plan.outputs {
+        let slot = plan.slots[output.node.index()];
+        let update = updates.iter().find(|update| update.leaf == slot);
+        if let (Some(update), false) = (update, matches!(output.role, OutputRole::Update { .. })) {
+            if update.copy {
+                return Err(bad(
+                    plan,
+                    output.node,
+                    "it shows a leaf whose update is another output's value too; give the output a value of its own",
+                ));
+            }
+            if let Some(stored) = outputs.get_mut(&output.name) {
+                stored.slot = update.value;
+            }
+        }
+    }
     let mut kept: Vec<SlotId> =
         plan.outputs.iter().map(|output| plan.slots[output.node.index()]).collect();
     kept.sort_unstable();

@@ -45,6 +45,16 @@ pub enum Error {
         /// What every rank did last.
         last_seen: String,
     },
+    /// E303
+    #[error("rank {rank} did not answer within {millis} ms after the failure; {last_seen}")]
+    NoAnswer {
+        /// The rank.
+        rank: usize,
+        /// How long it was waited for.
+        millis: u64,
+        /// What every rank did last.
+        last_seen: String,
+    },
     /// E304
     #[error("rank {rank} panicked: {message}")]
     Panicked {
@@ -174,7 +184,7 @@ impl Error {
             Error::Graph(source) => source.code(),
             Error::PeerFailed { .. } => "E301",
             Error::Mismatch { .. } => "E302",
-            Error::TimedOut { .. } => "E303",
+            Error::TimedOut { .. } | Error::NoAnswer { .. } => "E303",
             Error::Panicked { .. } => "E304",
             Error::NoSuchRank { .. } => "E305",
             Error::WrongBuffer { .. } => "E306",

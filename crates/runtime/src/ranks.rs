@@ -164,12 +164,18 @@ impl Threads {
                     break reply;
                 }
                 if give_up.is_none() && self.watch.as_ref().is_some_and(Watch::failed) {
-                    give_up = Some(Instant::now() + self.timeout);
+                    give_up = Instant::now().checked_add(self.timeout);
+                }
+                if self.threads.get(rank).is_some_and(JoinHandle::is_finished) {
+                    // It may have answered between the look and its end.
+                    break line.replies.take(Duration::ZERO).unwrap_or_else(|| {
+                        let cause = "its thread ended without an answer".to_owned();
+                        Reply::Failed(Error::PeerFailed { rank, cause })
+                    });
                 }
                 if give_up.is_some_and(|at| Instant::now() > at) {
-                    break Reply::Failed(Error::TimedOut {
+                    break Reply::Failed(Error::NoAnswer {
                         rank,
-                        peer: rank,
                         millis: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX),
                         last_seen: self.watch.as_ref().map(Watch::report).unwrap_or_default(),
                     });

@@ -446,7 +446,7 @@ fn collect<T>(
     let mut give_up: Option<Instant> = None;
     while outcome.iter().any(Option::is_none) {
         if give_up.is_none() && shared.failed.load(Ordering::Acquire) {
-            give_up = Some(Instant::now() + shared.options.timeout);
+            give_up = Instant::now().checked_add(shared.options.timeout);
         }
         if give_up.is_some_and(|at| Instant::now() > at) {
             break;
@@ -462,9 +462,8 @@ fn collect<T>(
         .enumerate()
         .map(|(rank, result)| {
             result.unwrap_or_else(|| {
-                Err(Error::TimedOut {
+                Err(Error::NoAnswer {
                     rank,
-                    peer: rank,
                     millis: u64::try_from(shared.options.timeout.as_millis()).unwrap_or(u64::MAX),
                     last_seen: shared.board.report(),
                 })

@@ -37,6 +37,9 @@ use crate::transition::Transition;
 /// Most dims a tensor can have.
 pub const MAX_RANK: usize = 8;
 
+/// Most elements a tensor can have: so many that the flops of a product of two such tensors still fit 64 bits.
+pub const MAX_ELEMENTS: usize = 1 << 40;
+
 /// An op with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -144,23 +147,17 @@ impl Op {
             Op::Reshape(shape) => reshape::infer(shape, operands),
             Op::OneHot { classes, dtype } => one_hot::infer(*classes, *dtype, operands),
         }?;
+        let shown = if operands.is_empty() { std::slice::from_ref(&result) } else { operands };
+        let refuse = |problem: String| Err(operand_error(self.name(), shown, problem));
         if result.rank() > MAX_RANK {
-            return Err(operand_error(self.name(), operands, "a tensor has at most 8 dims"));
+            return refuse(format!("a tensor has at most {MAX_RANK} dims"));
         }
         if result.shape.contains(&0) {
-            return Err(operand_error(
-                self.name(),
-                operands,
-                "every dim must have extent 1 or more",
-            ));
+            return refuse("every dim must have extent 1 or more".to_owned());
         }
-        let fits = result.shape.iter().try_fold(result.dtype.size(), |n, &e| n.checked_mul(e));
-        if fits.is_none_or(|n| n > isize::MAX as usize) {
-            return Err(operand_error(
-                self.name(),
-                operands,
-                "the result has too many elements to address",
-            ));
+        let elements = result.shape.iter().try_fold(1_usize, |n, &e| n.checked_mul(e));
+        if elements.is_none_or(|n| n > MAX_ELEMENTS) {
+            return refuse(format!("a tensor has at most 2^{} elements", MAX_ELEMENTS.ilog2()));
         }
         Ok(result)
     }
@@ -178,9 +175,8 @@ impl Op {
                 .linear(Linearity::OneOf(1))
                 .monotone(c.value() > 0.0 && result.dtype.is_float()),
             // The least integer, which terms without elements hold, is no −∞: it overflows.
-            Op::AddConst(_) => {
-                Signature::elementwise(1, result.rank()).monotone(result.dtype.is_float())
-            }
+            Op::AddConst(c) => Signature::elementwise(1, result.rank())
+                .monotone(c.value() < f64::INFINITY && result.dtype.is_float()),
             Op::Unary(unary) => unary.signature(result.rank()),
             Op::Compare(_) => Signature::elementwise(2, result.rank()),
             Op::CompareConst(..) => Signature::elementwise(1, result.rank()),

@@ -103,6 +103,7 @@ impl Signature {
     /// Whether the op contracts: it sums products over a label that at least two operands carry.
     #[must_use]
     pub fn is_contraction(&self) -> bool {
-        self.operands.len() > 1 && self.reduction == Some(Reduction::Sum)
+        let shared = |label: &Label| self.operands.iter().filter(|o| o.contains(label)).count() > 1;
+        self.reduction == Some(Reduction::Sum) && self.reduced().iter().any(shared)
     }
 }

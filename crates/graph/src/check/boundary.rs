@@ -108,7 +108,15 @@ fn check_output(subject: &mut Subject<'_>, wanted: &Output, found: &Output) {
                 }
                 ("C036", format!("the leaf that it replaces is {leaf}; move it there"))
             }
-            _ if pinned.is_some() => continue,
+            _ if pinned.is_some() => {
+                if placement.is_pending() {
+                    let message = format!(
+                        "output `{name}` is {placement} on axis `{axis_name}`, since it is pinned so; it is no complete value"
+                    );
+                    subject.lint("L005", node, message);
+                }
+                continue;
+            }
             OutputRole::Loss if placement != Placement::Replicated => {
                 ("C034", "a loss is R; reduce it".to_owned())
             }

@@ -75,6 +75,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("L002", "no output needs the node"),
     ("L003", "no output needs the result of the collective"),
     ("L004", "the same transition of the same node is made twice"),
+    ("L005", "an output is pending because a pin says so: whoever reads it must reduce it"),
 ];
 
 /// One way in which a plan is not right.
