@@ -45,7 +45,7 @@ pub enum Error {
         /// What every rank did last.
         last_seen: String,
     },
-    /// E303
+    /// E317
     #[error("rank {rank} did not answer within {millis} ms after the failure; {last_seen}")]
     NoAnswer {
         /// The rank.
@@ -184,7 +184,8 @@ impl Error {
             Error::Graph(source) => source.code(),
             Error::PeerFailed { .. } => "E301",
             Error::Mismatch { .. } => "E302",
-            Error::TimedOut { .. } | Error::NoAnswer { .. } => "E303",
+            Error::TimedOut { .. } => "E303",
+            Error::NoAnswer { .. } => "E317",
             Error::Panicked { .. } => "E304",
             Error::NoSuchRank { .. } => "E305",
             Error::WrongBuffer { .. } => "E306",
