@@ -118,7 +118,10 @@ fn every_fault_reaches_every_rank_and_late_ranks_change_nothing() {
                         assert_eq!(*at, rank);
                         assert!(cause.contains("injected"), "{cause}");
                     }
-                    (Fault::Absent, Error::TimedOut { last_seen, .. }) => {
+                    (
+                        Fault::Absent,
+                        Error::TimedOut { last_seen, .. } | Error::NoAnswer { last_seen, .. },
+                    ) => {
                         assert!(
                             last_seen.contains(&format!("rank {rank} computes")),
                             "{last_seen}"
