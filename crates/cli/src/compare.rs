@@ -1,6 +1,7 @@
 //! `shardgrad compare`: plans of several layouts side by side.
 
-use shardgrad::report::{Report, SCHEMA};
+use shardgrad::report::{NotPlanned, Report, SCHEMA};
+use shardgrad::{Error, planner};
 
 use crate::args::{CompareArgs, CompareFormat};
 use crate::failure::Failure;
@@ -15,18 +16,36 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         args.layout.clone()
     };
     let mut plans = Vec::with_capacity(layouts.len());
+    let mut not_planned = Vec::new();
     let mut model = None;
     for layout in &layouts {
         let planned = request::with_layout(training.clone(), layout, args.search.free)?
-            .plan(&args.mesh, &machine)
-            .map_err(Failure::input)?;
+            .plan(&args.mesh, &machine);
+        let planned = match planned {
+            Ok(planned) => planned,
+            // The search is at its limits with this layout; the others have their answers all the same.
+            Err(
+                error @ Error::Planner(
+                    planner::Error::TooWide { .. } | planner::Error::TooLarge { .. },
+                ),
+            ) => {
+                not_planned.push(NotPlanned { layout: layout.clone(), reason: error.to_string() });
+                continue;
+            }
+            Err(error) => return Err(Failure::input(error)),
+        };
         plans.push(planned.report());
         model = Some(planned.model_report());
     }
     let Some(model) = model else {
-        return Err(Failure::input("--layout: at least one layout was expected"));
+        return Err(match not_planned.first() {
+            Some(NotPlanned { layout, reason }) => {
+                Failure::no(format!("not planned: {layout}: {reason}"))
+            }
+            None => Failure::input("--layout: at least one layout was expected"),
+        });
     };
-    let report = Report { schema: SCHEMA, mesh: args.mesh.clone(), model, plans };
+    let report = Report { schema: SCHEMA, mesh: args.mesh.clone(), model, plans, not_planned };
     let text = match args.format {
         CompareFormat::Table => table::compare(&report, args.output.is_none()),
         CompareFormat::Json => output::json(&report)?,

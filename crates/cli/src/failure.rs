@@ -42,9 +42,17 @@ impl Failure {
     }
 }
 
-/// Lines joined to one, runs of blanks to one blank.
+/// Lines joined to one, runs of blanks to one blank, control characters (of names) escaped.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.chars().fold(String::new(), |mut line, c| {
+        if c.is_control() {
+            line.extend(c.escape_debug());
+        } else {
+            line.push(c);
+        }
+        line
+    })
 }
 
 #[cfg(test)]
@@ -54,5 +62,10 @@ mod tests {
     #[test]
     fn many_lines_become_one() {
         assert_eq!(one_line("not provided:\n  --mesh <MESH>\n"), "not provided: --mesh <MESH>");
+    }
+
+    #[test]
+    fn control_characters_are_escaped_and_letters_are_not() {
+        assert_eq!(one_line("`a\u{1b}[2J` é \"q\""), "`a\\u{1b}[2J` é \"q\"");
     }
 }

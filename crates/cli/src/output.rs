@@ -1,7 +1,8 @@
 //! Where results go: standard output, or a file that is there complete or not at all.
 
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
@@ -29,31 +30,65 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes beside the file and renames, so that a reader never sees half of it.
+/// A regular file, or one that is not there yet, is written beside its place and renamed, so that a reader never sees half
+/// of it; it keeps its permissions, and a link goes on pointing to it. Anything else (a pipe, a device) is written into.
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::no(format!("{}: cannot be written: {error}", path.display()))
     };
-    let Some(name) = path.file_name() else {
-        return Err(Failure::input(format!("-o {}: a file name was expected", path.display())));
+    let found = match std::fs::metadata(path) {
+        Ok(found) => Some(found),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
     };
-    let mut partial = name.to_owned();
+    if found.as_ref().is_some_and(std::fs::Metadata::is_dir) || path.file_name().is_none() {
+        return Err(Failure::input(format!(
+            "-o {}: is a directory; a file name was expected",
+            path.display()
+        )));
+    }
+    match found {
+        Some(found) if !found.is_file() => {
+            OpenOptions::new().write(true).open(path).and_then(|mut file| fill(&mut file, text))
+        }
+        found => replace(&resolved(path), found.map(|f| f.permissions()), text),
+    }
+    .map_err(failed)
+}
+
+/// Where a chain of links ends, whether or not there is a file.
+fn resolved(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    // As many links as systems follow; a longer chain was refused by `metadata` already.
+    for _ in 0..40 {
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        path = path.parent().map_or_else(|| target.clone(), |parent| parent.join(&target));
+    }
+    path
+}
+
+/// Puts a new file in the place of a regular one.
+fn replace(path: &Path, permissions: Option<Permissions>, text: &str) -> std::io::Result<()> {
+    let mut partial = path.file_name().unwrap_or_default().to_owned();
     partial.push(format!(".{}.part", std::process::id()));
     let partial = path.with_file_name(partial);
-    let result = std::fs::File::create(&partial)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            if !text.ends_with('\n') {
-                file.write_all(b"\n")?;
-            }
-            file.sync_all()
-        })
+    let mut file = File::create(&partial)?;
+    let result = permissions
+        .map_or(Ok(()), |permissions| file.set_permissions(permissions))
+        .and_then(|()| fill(&mut file, text))
+        .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&partial, path));
     if result.is_err() {
         // The file is ours; if it cannot be removed there is nothing more to say than the error itself.
         let _ = std::fs::remove_file(&partial);
     }
-    result.map_err(failed)
+    result
+}
+
+/// The text, ended by a line end.
+fn fill(file: &mut File, text: &str) -> std::io::Result<()> {
+    file.write_all(text.as_bytes())?;
+    if text.ends_with('\n') { Ok(()) } else { file.write_all(b"\n") }
 }
 
 /// A report as JSON.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use comfy_table::{
     Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle,
 };
-use shardgrad::report::{CollectiveReport, PlanReport, Report};
+use shardgrad::report::{CollectiveReport, NotPlanned, PlanReport, Report};
 
 use crate::units::{bytes, count, seconds};
 
@@ -119,6 +119,9 @@ pub(crate) fn compare(report: &Report, styled: bool) -> String {
         report.mesh,
         table.trim_fmt(),
     );
+    for NotPlanned { layout, reason } in &report.not_planned {
+        text.push_str(&format!("not planned: {layout}: {reason}\n"));
+    }
     text.push_str(&boundary_note(report, &letters));
     let scalars = report.plans.iter().map(|p| p.totals.scalar_reductions).max().unwrap_or(0);
     if scalars > 0 {

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<(), Failure> {
     output::print(&plan_summary(&planned))?;
 
     let mut run = Run::new(&training, &planned, &data, &args.mesh, &machine)?;
-    let bar = progress(args.epochs * per_epoch as u64);
+    let bar = progress(args.epochs.saturating_mul(per_epoch as u64));
     output::print(&format!("{:>6}  {:>12}  {:>18}", "epoch", "loss", run.held_out.title()))?;
     for epoch in 0..args.epochs {
         let loss = run.epoch(epoch, &spec, args.verify, &bar)?;

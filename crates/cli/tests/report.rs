@@ -15,7 +15,7 @@ fn keys(object: &Value) -> Vec<&str> {
 #[test]
 fn the_report_has_exactly_the_keys_of_schema_1() {
     let report = compare("--mesh dp=2,tp=2 --layout dp=data,tp=megatron");
-    assert_eq!(keys(&report), ["mesh", "model", "plans", "schema"]);
+    assert_eq!(keys(&report), ["mesh", "model", "not_planned", "plans", "schema"]);
     assert_eq!(report["schema"], json!(1));
     assert_eq!(report["mesh"], json!([{"axis": "dp", "size": 2}, {"axis": "tp", "size": 2}]));
     assert_eq!(report["model"], json!({"name": "digits", "batch": 64, "dtype": "f32"}));

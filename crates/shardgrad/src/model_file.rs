@@ -158,17 +158,28 @@ fn numbered(
     path: &Path,
     splits: BTreeMap<String, SplitsOfLayer>,
 ) -> Result<BTreeMap<usize, Vec<(String, Split)>>, Error> {
-    splits
-        .into_iter()
-        .map(|(layer, splits)| match layer.parse() {
-            Ok(index) => Ok((index, splits.0)),
-            Err(_) => Err(Error::bad_file(
+    let mut by_number = BTreeMap::new();
+    for (layer, SplitsOfLayer(splits)) in splits {
+        let Ok(index) = layer.parse() else {
+            return Err(Error::bad_file(
                 path,
                 None,
-                format!("`splits.{layer}`: the number of a layer was expected, as in \"0\" = \"tp: out\""),
-            )),
-        })
-        .collect()
+                format!(
+                    "`splits.{layer}`: the number of a layer was expected, as in \"0\" = \"tp: out\""
+                ),
+            ));
+        };
+        if by_number.insert(index, splits).is_some() {
+            return Err(Error::bad_file(
+                path,
+                None,
+                format!(
+                    "`splits.{layer}`: layer {index} is split twice; one key for it was expected"
+                ),
+            ));
+        }
+    }
+    Ok(by_number)
 }
 
 impl LayoutFile {
@@ -251,7 +262,7 @@ mod tests {
 
     #[test]
     fn bad_models_are_refused_on_one_line_naming_the_key() {
-        let cases: [(String, &[&str]); 13] = [
+        let cases: [(String, &[&str]); 14] = [
             ("batch = 2".into(), &["m.toml", "`layer`"]),
             (LAYER.into(), &["m.toml", "`batch`"]),
             (format!("batch = 0\n{LAYER}"), &["`batch`", "0"]),
@@ -282,6 +293,10 @@ mod tests {
             (
                 format!("batch = 2\n{LAYER}[splits]\nfirst = \"tp: out\"\n"),
                 &["splits.first", "number"],
+            ),
+            (
+                format!("batch = 2\n{LAYER}[splits]\n\"0\" = \"tp: out\"\n\"00\" = \"tp: in\"\n"),
+                &["splits.00", "layer 0", "twice"],
             ),
         ];
         for (text, parts) in cases {

@@ -29,6 +29,18 @@ pub struct Report {
     pub model: ModelReport,
     /// Its plans, in the order asked for.
     pub plans: Vec<PlanReport>,
+    /// Layouts that were asked for, but for which the search is too wide.
+    #[serde(default)]
+    pub not_planned: Vec<NotPlanned>,
+}
+
+/// A layout without a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotPlanned {
+    /// The layout asked for.
+    pub layout: String,
+    /// Why there is no plan, and what to do.
+    pub reason: String,
 }
 
 /// What the plans are for.

@@ -96,9 +96,6 @@ impl Training {
     /// The text is no layout, or names a preset that does not exist.
     pub fn layout(mut self, text: &str) -> Result<Self, Error> {
         let parsed: LayoutRequest = text.parse()?;
-        if parsed.presets == Presets::Alone(Preset::Auto) {
-            self.request.free = Free::All;
-        }
         self.request.presets = parsed.presets;
         Ok(self)
     }
@@ -114,6 +111,15 @@ impl Training {
         };
         training.request = file.add_to(training.request);
         Ok(training)
+    }
+
+    /// The request that is planned: `auto` alone frees every axis of any mesh.
+    fn request(&self) -> LayoutRequest {
+        let request = self.request.clone();
+        if request.presets == Presets::Alone(Preset::Auto) {
+            return request.free(Free::All);
+        }
+        request
     }
 
     /// With the layout of a named value fixed: `pin("grad(x)", "tp: S(0)")`. Axes that are not named fall to the preset.
@@ -158,7 +164,7 @@ impl Training {
     /// # Errors
     /// The model is none, or the layout does not fit it or the mesh.
     pub fn plan(&self, mesh: &Mesh, machine: &Machine) -> Result<Planned, Error> {
-        let planned = Planned::new(self.program()?, mesh, &self.request, machine, &self.options)?;
+        let planned = Planned::new(self.program()?, mesh, &self.request(), machine, &self.options)?;
         Ok(planned.with_spec(&self.spec))
     }
 
@@ -171,7 +177,7 @@ impl Training {
         training.spec.optimizer = Optimizer::None;
         let program = training.program()?;
         training.keep_pins_of(&program);
-        let planned = Planned::new(program, mesh, &training.request, machine, &training.options)?;
+        let planned = Planned::new(program, mesh, &training.request(), machine, &training.options)?;
         Ok(planned.with_spec(&training.spec))
     }
 
@@ -195,6 +201,25 @@ impl Training {
         let program = self.spec.forward_program(rows)?;
         let mut training = self.clone();
         training.keep_pins_of(&program);
-        Planned::new(program, mesh, &training.request, machine, &training.options)
+        Planned::new(program, mesh, &training.request(), machine, &training.options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_replaces_auto_and_auto_goes_with_freed_splits() {
+        let training = || {
+            Training::new(Mlp::new(&[4, 3]), Loss::Mse, Optimizer::None, Batch(4)).layout("auto")
+        };
+        let mesh = Mesh::new([("dp", 2), ("tp", 2)]).unwrap();
+        let layout = |training: Training| {
+            training.plan(&mesh, &Machine::default()).unwrap().plan().layout.clone()
+        };
+        let replaced = training().unwrap().layout("dp=data").unwrap();
+        assert_eq!(layout(replaced), "dp=data, tp=replicated");
+        assert_eq!(layout(training().unwrap().free(Free::Splits)), "dp=auto, tp=auto");
     }
 }
