@@ -55,9 +55,12 @@ fn inputs(spec: &MlpSpec) -> BTreeMap<String, Value> {
         .collect()
 }
 
+/// One matrix product: factors, each with whether it is read transposed, and the result.
+type Product = (Array2<f32>, bool, Array2<f32>, bool, Array2<f32>);
+
 /// The matrix products of one rank's step.
 struct Floor {
-    products: Vec<(Array2<f32>, bool, Array2<f32>, bool, Array2<f32>)>,
+    products: Vec<Product>,
 }
 
 impl Floor {

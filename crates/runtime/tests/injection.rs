@@ -45,7 +45,7 @@ fn collective(comm: &mut ThreadComm, mesh: &Mesh, number: usize) -> Result<f64, 
             all_gather(comm, mesh, axes, &shape, 0, &block)?
         }
         2 if axes.len() == 1 => {
-            reduce_scatter(comm, mesh, axes, Reduce::Sum, &shape, 1, &vec![me + n as f64; 15])?
+            reduce_scatter(comm, mesh, axes, Reduce::Sum, &shape, 1, &[me + n as f64; 15])?
         }
         _ => {
             let block = own(0, AxisSet::single(axis));
