@@ -164,7 +164,7 @@ fn errors_name_the_line_and_what_was_expected() {
         ("%1 = relu(%0) : f32[3, 4]", "its type is f32[3, 4], but its op makes f32[4, 3]"),
         ("%1 = input x : f32[3, 4]", "its name `x` must name this leaf"),
         ("%1 = relu(%0) : f32[4, 3] layer 0", "layer 0 is not one of the 0 recorded layers"),
-        ("%1 = input z : f32[99999999999, 99999999999]", "too many elements"),
+        ("%1 = input z : f32[99999999999, 99999999999]", "at most 2^40 elements"),
         ("%1 = input z : f32[1, 1, 1, 1, 1, 1, 1, 1, 1]", "at most 8 dims"),
         ("%1 = input z : f32[0]", "extent 1 or more"),
         ("outputs:\n y = %0", "line 5: found the end of the line, expected `,`"),
