@@ -42,7 +42,7 @@ pub(crate) fn with_search(training: Training, args: &SearchArgs, machine: &Machi
         ObjectiveArg::Volume => Objective::Volume,
         ObjectiveArg::Time => Objective::Time,
     };
-    let options = Options { objective, redundant, machine: machine.clone(), ..Options::default() };
+    let options = Options { objective, redundant, machine: machine.clone() };
     training.options(options)
 }
 
