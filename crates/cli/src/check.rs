@@ -6,6 +6,7 @@ use shardgrad::graph::plan_file::PlanFile;
 use crate::args::CheckArgs;
 use crate::failure::Failure;
 use crate::output;
+use crate::units::of;
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let name = args.plan.display();
@@ -23,18 +24,18 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     if report.violations.is_empty() {
         let totals = file.plan.totals();
         out.push_str(&format!(
-            "right: {} nodes on {}, {} collectives and {} reductions of scalars, {} bytes per device\n",
-            file.plan.nodes.len(),
+            "right: {} on {}, {} and {}, {} bytes per device\n",
+            of(file.plan.nodes.len() as u64, "node", "nodes"),
             file.plan.mesh,
-            totals.launches,
-            totals.scalar_reductions,
+            of(totals.launches, "collective", "collectives"),
+            of(totals.scalar_reductions, "scalar reduction", "scalar reductions"),
             totals.bytes_per_device,
         ));
         return output::print(&out);
     }
     output::print(&out)?;
     Err(Failure::no(format!(
-        "{name}: {} violation(s); the plan is not right",
-        report.violations.len()
+        "{name}: {}; the plan is not right",
+        of(report.violations.len() as u64, "violation", "violations")
     )))
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
                 not_planned.push(NotPlanned { layout: layout.clone(), reason: error.to_string() });
                 continue;
             }
-            Err(error) => return Err(Failure::input(error)),
+            Err(error) => return Err(request::no_plan(&args.model, layout, error)),
         };
         plans.push(planned.report());
         model = Some(planned.model_report());

@@ -9,7 +9,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let training = request::with_search(request::training(&args.model)?, &args.search, &machine);
     let planned = request::with_layout(training, &args.layout, args.search.free)?
         .plan(&args.mesh, &machine)
-        .map_err(Failure::input)?;
+        .map_err(|e| request::no_plan(&args.model, &args.layout, e))?;
     let text = match args.format {
         PlanFormat::Json => planned.to_json().map_err(Failure::no)?,
         PlanFormat::Text if args.explain => planned.explain(),

@@ -1,5 +1,6 @@
 //! From arguments to trainings and layouts.
 
+use std::fmt;
 use std::path::Path;
 
 use shardgrad::core::{Machine, Mesh};
@@ -64,6 +65,12 @@ pub(crate) fn with_layout(
         Some(FreeArg::All) => training.free(Free::All),
         None => training,
     })
+}
+
+/// Why there is no plan, behind the places that its demands come from.
+pub(crate) fn no_plan(args: &ModelArgs, layout: &str, error: impl fmt::Display) -> Failure {
+    let file = args.model.as_deref().map_or(String::new(), |path| format!("{}: ", path.display()));
+    Failure::input(format!("{file}--layout {layout}: {error}"))
 }
 
 /// The layouts that are compared when none is named. One axis: every preset. Several: every way to share the batch on

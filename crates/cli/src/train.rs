@@ -15,7 +15,7 @@ use shardgrad::{Dataset, Planned, Trainer, Training};
 
 use crate::args::TrainArgs;
 use crate::failure::Failure;
-use crate::units::bytes;
+use crate::units::{bytes, of};
 use crate::verify::Verifier;
 use crate::{output, request, table};
 
@@ -39,7 +39,9 @@ pub(crate) fn run(args: &TrainArgs) -> Result<(), Failure> {
             data.training_rows().len()
         )));
     }
-    let planned = training.plan(&args.mesh, &machine).map_err(Failure::input)?;
+    let planned = training
+        .plan(&args.mesh, &machine)
+        .map_err(|e| request::no_plan(&args.model, &layout, e))?;
     output::print(&plan_summary(&planned))?;
 
     let mut run = Run::new(&training, &planned, &data, &args.mesh, &machine)?;
@@ -77,7 +79,9 @@ fn dataset(file: Option<&Path>, spec: &MlpSpec) -> Result<Dataset, Failure> {
         Loss::Sum => TargetColumns::Values(0),
     };
     match file {
-        Some(path) => Dataset::from_csv(path, spec.inputs(), targets).map_err(Failure::input),
+        Some(path) => {
+            Dataset::from_csv(path, spec.inputs(), targets, spec.dtype).map_err(Failure::input)
+        }
         None if spec.loss == Loss::CrossEntropy && (spec.inputs(), spec.outputs()) == (64, 10) => {
             Ok(Dataset::digits())
         }
@@ -189,11 +193,11 @@ impl<'a> Run<'a> {
     fn evidence(&self, verify: bool) -> String {
         let totals = &self.totals;
         let mut text = format!(
-            "counted = predicted in all {} steps, per device: {} launches of {} bytes, {} reductions of scalars of {} bytes, peak {} bytes\n",
+            "counted = predicted in all {} steps, per device: {} of {} bytes, {} of {} bytes, peak {} bytes\n",
             self.steps,
-            totals.launches,
+            of(totals.launches, "launch", "launches"),
             totals.bytes_per_device,
-            totals.scalar_reductions,
+            of(totals.scalar_reductions, "scalar reduction", "scalar reductions"),
             totals.scalar_bytes_per_device,
             totals.peak_bytes_per_device,
         );

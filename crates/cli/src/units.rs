@@ -26,6 +26,11 @@ fn scaled(n: u64, base: u64, unit: &str, larger: &[&str]) -> String {
     format!("{value:.1}{}", larger[steps])
 }
 
+/// `1 launch`, `2 launches`.
+pub(crate) fn of(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// `850 ns`, `12.3 µs`, `4.5 ms`, `1.20 s`.
 pub(crate) fn seconds(s: f64) -> String {
     let tenths = |v: f64, unit: &str| format!("{v:.1} {unit}");

@@ -123,6 +123,7 @@ impl Verifier {
         };
         let unbounded = match self.unbounded {
             0 => String::new(),
+            1 => "; 1 element stands beside a singularity, where no bound is finite".to_owned(),
             n => format!("; {n} elements stand beside a singularity, where no bound is finite"),
         };
         format!(

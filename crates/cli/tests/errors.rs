@@ -48,9 +48,14 @@ fn layouts_are_refused() {
 fn pins_and_splits_are_refused() {
     let with = |name: &str, tail: &str| model(name, 8, &[6, 4], "", "", tail);
     let path = with("pin_axis.toml", "[pins]\nx = \"dp: S(0)\"\n");
-    refused(&format!("compare {path}"), &["`dp`", "tp"]);
+    refused(
+        &format!("compare {path} --layout data"),
+        &["pin_axis.toml: --layout data: ", "`dp`", "tp"],
+    );
+    let path = with("pin_empty.toml", "[pins]\nx = \"\"\n");
+    refused(&format!("compare {path}"), &["pin_empty.toml:8", "`x`", "axis: placement"]);
     let path = with("pin_value.toml", "[pins]\nw7 = \"tp: R\"\n");
-    refused(&format!("compare {path}"), &["`w7`", "w0"]);
+    refused(&format!("plan {path}"), &["pin_value.toml: --layout auto: ", "`w7`", "w0"]);
     let path = with("pin_dim.toml", "[pins]\nw0 = \"tp: S(2)\"\n");
     refused(&format!("compare {path}"), &["`w0`", "S(2)", "2 dims"]);
     let path = with("pin_pending.toml", "[pins]\nw0 = \"tp: P\"\n");
@@ -109,6 +114,7 @@ fn data_files_are_refused() {
         "a,b,label\n1,2,0\n1,two,0\n",
         &["field.csv", "row 2", "column `b`", "`two`"],
     );
+    train("range.csv", "a,b,label\n1,1e39,0\n", &["range.csv", "row 1", "column `b`", "f32"]);
     train("short.csv", "a,b,label\n1,2\n", &["short.csv", "row 1", "2 fields"]);
     train("class.csv", "a,b,label\n1,2,3\n", &["class.csv", "row 1", "`label`", "0 to 2"]);
     train("header.csv", "a,b,c,label\n1,2,3,0\n", &["header.csv", "4 columns", "2 features"]);

@@ -23,6 +23,22 @@ fn compare_prints_what_the_readme_shows() {
     assert_eq!(shown, printed(&["compare", "--mesh", "tp=4"]));
 }
 
+#[test]
+fn the_model_of_the_readme_trains_as_the_readme_shows() {
+    let readme = include_str!("../../../README.md");
+    let model = include_str!("../../../examples/spirals.toml");
+    assert!(readme.contains(&format!("```toml\n{model}```\n")));
+    let (command, shown) =
+        readme.split_once("-- train examples/spirals.toml ").unwrap().1.split_once('\n').unwrap();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let arguments = format!("train {root}examples/spirals.toml {command}")
+        .replace(" examples/", &format!(" {root}examples/"));
+    let arguments = arguments.replace("--epochs 100", "--epochs 1");
+    let printed = printed(&arguments.split(' ').collect::<Vec<_>>());
+    let plan = |text: &str| text.split(" epoch ").next().unwrap().to_owned();
+    assert_eq!(plan(shown), plan(&printed));
+}
+
 /// Losses after many steps depend on the machine's rounding; the plan and its counts do not.
 #[test]
 fn train_prints_the_plan_that_the_readme_shows() {

@@ -82,13 +82,18 @@ impl Dataset {
         Self { features, width: 64, targets: Targets::Labels(labels) }
     }
 
-    /// Reads a data file for a model with `width` input features.
+    /// Reads a data file for a model with `width` input features that computes in `dtype`.
     ///
     /// # Errors
     /// The file cannot be read, or a row or column is not what the model wants; the error names them.
-    pub fn from_csv(path: &Path, width: usize, targets: TargetColumns) -> Result<Self, Error> {
+    pub fn from_csv(
+        path: &Path,
+        width: usize,
+        targets: TargetColumns,
+        dtype: DType,
+    ) -> Result<Self, Error> {
         let bytes = std::fs::read(path).map_err(|e| Error::unreadable(path, &e))?;
-        Self::parse_csv(path, &bytes, width, targets)
+        Self::parse_csv(path, &bytes, width, targets, dtype)
     }
 
     /// As [`Dataset::from_csv`], of text that was read already; `path` is for messages.
@@ -100,6 +105,7 @@ impl Dataset {
         text: &[u8],
         width: usize,
         columns: TargetColumns,
+        dtype: DType,
     ) -> Result<Self, Error> {
         let whole = |problem: String| Error::BadData {
             file: path.to_owned(),
@@ -144,9 +150,15 @@ impl Dataset {
                     format!("has {} fields, but the header has {}", record.len(), header.len()),
                 ));
             }
+            // Rounding to nearest carries what lies half a unit beyond the largest f32 to infinity.
+            #[allow(clippy::cast_possible_truncation)]
+            let fits = |v: f64| v.is_finite() && (dtype != DType::F32 || (v as f32).is_finite());
             let number = |column: usize| match record[column].parse::<f64>() {
-                Ok(v) if v.is_finite() => Ok(v),
-                _ => Err(at(Some(column), format!("`{}` is not a finite number", &record[column]))),
+                Ok(v) if fits(v) => Ok(v),
+                _ => Err(at(
+                    Some(column),
+                    format!("`{}` is not a finite number in {dtype}", &record[column]),
+                )),
             };
             for column in 0..width {
                 features.push(number(column)?);
@@ -271,7 +283,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str, width: usize, columns: TargetColumns) -> Result<Dataset, String> {
-        Dataset::parse_csv(Path::new("d.csv"), text.as_bytes(), width, columns)
+        Dataset::parse_csv(Path::new("d.csv"), text.as_bytes(), width, columns, DType::F32)
             .map_err(|e| e.to_string())
     }
 
@@ -326,6 +338,7 @@ mod tests {
         };
         refused("a,b,label\n1,2,0\n1,x,0\n", &["d.csv", "row 2", "column `b`", "`x`"]);
         refused("a,b,label\n1,nan,0\n", &["row 1", "column `b`", "finite"]);
+        refused("a,b,label\n1,-1e39,0\n", &["row 1", "column `b`", "`-1e39`", "f32"]);
         refused("a,b,label\n1,2,3\n", &["row 1", "column `label`", "3 classes 0 to 2"]);
         refused("a,b,label\n1,2,-1\n", &["row 1", "`-1`"]);
         refused("a,b,label\n1,2\n", &["row 1", "2 fields", "3"]);
