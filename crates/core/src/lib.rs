@@ -18,6 +18,7 @@
 //! | [`schedule_proof`] | their proof by symbolic execution |
 //! | [`cost`] | flops of an op on its local block |
 //! | [`machine`] | the α–β machine model |
+//! | [`price`] | what ops and transitions cost under an objective |
 //!
 //! This crate knows neither graphs nor arrays.
 //!
@@ -41,6 +42,7 @@ pub mod machine;
 pub mod mesh;
 pub mod ops;
 pub mod placement;
+pub mod price;
 pub mod reference;
 pub mod rules;
 pub mod schedule;
@@ -56,5 +58,6 @@ pub use machine::Machine;
 pub use mesh::{Axis, AxisSet, Mesh};
 pub use ops::Op;
 pub use placement::Placement;
+pub use price::{Objective, Prices};
 pub use rules::AxisRule;
 pub use transition::{Transition, TransitionKind};

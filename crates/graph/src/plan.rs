@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use shardgrad_core::{Layout, LayoutSpec, Mesh, Op, TensorType, Transition};
+use shardgrad_core::price::Fields;
+use shardgrad_core::{Layout, LayoutSpec, Mesh, Op, Prices, TensorType, Transition};
 
 use crate::node::{Node, NodeId, Output};
 
@@ -133,6 +134,29 @@ pub struct Totals {
 }
 
 impl Plan {
+    /// What the plan costs under an objective: the sum over its nodes.
+    #[must_use]
+    pub fn cost(&self, prices: &Prices<'_>) -> Fields {
+        let mut total = [0; 4];
+        for id in self.ids() {
+            let node = self.node(id);
+            let layouts: Vec<&Layout> = node.operands.iter().map(|&o| self.layout(o)).collect();
+            let fields = match (&node.op, layouts.first()) {
+                (Op::Transition(transition), Some(from)) => {
+                    prices.transition(*transition, &node.ty, from, self.layout(id))
+                }
+                _ => {
+                    let types = self.operand_types(id);
+                    prices.op(&node.op, &types, &node.ty, &layouts, self.layout(id))
+                }
+            };
+            for (sum, field) in total.iter_mut().zip(fields) {
+                *sum = u64::saturating_add(*sum, field);
+            }
+        }
+        total
+    }
+
     /// Adds up the collectives.
     #[must_use]
     pub fn totals(&self) -> Totals {

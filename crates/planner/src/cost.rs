@@ -8,6 +8,7 @@
 //! and collectives are exact.
 
 use serde::{Deserialize, Serialize};
+pub use shardgrad_core::price::Fields;
 
 /// What a plan costs, most important first.
 #[derive(
@@ -31,9 +32,6 @@ impl Cost {
         [self.bytes, self.collectives, self.flops, self.copies]
     }
 }
-
-/// The fields of a cost, most important first.
-pub type Fields = [u64; 4];
 
 /// A cost in one integer.
 pub type Packed = u128;

@@ -7,7 +7,6 @@
 //! | [`request`], [`presets`] | what users ask for |
 //! | [`demands`] | what that means for each value and layer |
 //! | [`layouts`] | the numbered layouts of a tensor |
-//! | [`pricing`] | what ops and transitions cost under an objective |
 //! | [`space`] | the ways to compute one op |
 //! | [`steiner`] | the ways to carry one value to all its readers |
 //! | [`values`], [`problem`] | the program as a network of cost functions |
@@ -27,7 +26,6 @@ pub mod layouts;
 pub mod options;
 pub mod planner;
 pub mod presets;
-pub mod pricing;
 pub mod problem;
 pub mod request;
 pub mod search;

@@ -1,27 +1,7 @@
 //! What to minimise, and how far the planner may go.
 
-use shardgrad_core::Machine;
-
-/// What to minimise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Objective {
-    /// Bytes sent per device; then collectives; then flops; then bytes of copies.
-    #[default]
-    Volume,
-    /// Seconds of a step by the machine model, nothing overlapping; then as volume.
-    Time,
-}
-
-impl Objective {
-    /// Name as written on the command line and in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Objective::Volume => "volume",
-            Objective::Time => "time",
-        }
-    }
-}
+pub use shardgrad_core::Objective;
+use shardgrad_core::{Machine, Mesh, Prices};
 
 /// Whether free contractions may be repeated on every rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,4 +22,12 @@ pub struct Options {
     pub redundant: Redundant,
     /// Rates of devices and links.
     pub machine: Machine,
+}
+
+impl Options {
+    /// What ops and transitions cost on a mesh.
+    #[must_use]
+    pub fn prices<'a>(&'a self, mesh: &'a Mesh) -> Prices<'a> {
+        Prices { mesh, objective: self.objective, machine: &self.machine }
+    }
 }

@@ -1,14 +1,13 @@
 //! The planner's one entry: [`plan`].
 
-use shardgrad_core::{Layout, Mesh, Op, TensorType};
+use shardgrad_core::Mesh;
 use shardgrad_graph::{Plan, Program};
 
 use crate::build;
-use crate::cost::{Cost, Fields};
+use crate::cost::Cost;
 use crate::demands::Demands;
 use crate::error::Error;
 use crate::options::{Objective, Options};
-use crate::pricing::Pricing;
 use crate::problem;
 use crate::request::LayoutRequest;
 use crate::search::{BUCKET_LIMIT, Failure, solve};
@@ -68,7 +67,8 @@ pub fn plan(
     let plan = build::build(program, mesh, &demands, &problem, &solution.assignment)?;
     let cost = cost_of(&plan);
     debug_assert!(
-        !problem.scale.is_exact() || problem.scale.pack(fields_of(&plan, options)) == solution.cost,
+        !problem.scale.is_exact()
+            || problem.scale.pack(plan.cost(&options.prices(mesh))) == solution.cost,
         "the plan costs what the search found"
     );
     let optimal = solution.lower == solution.cost && problem.scale.leads_exactly();
@@ -89,27 +89,6 @@ pub fn plan(
 #[must_use]
 pub fn cost_of(plan: &Plan) -> Cost {
     let options = Options::default();
-    let [bytes, collectives, flops, copies] = fields_of(plan, &options);
+    let [bytes, collectives, flops, copies] = plan.cost(&options.prices(&plan.mesh));
     Cost { bytes, collectives, flops, copies }
-}
-
-/// The fields of a plan's cost under an objective.
-fn fields_of(plan: &Plan, options: &Options) -> Fields {
-    let pricing = Pricing { mesh: &plan.mesh, options };
-    let mut total = [0; 4];
-    for id in plan.ids() {
-        let node = plan.node(id);
-        let types: Vec<TensorType> = plan.operand_types(id);
-        let layouts: Vec<&Layout> = node.operands.iter().map(|&o| plan.layout(o)).collect();
-        let fields = match (&node.op, layouts.first()) {
-            (Op::Transition(transition), Some(from)) => {
-                pricing.transition(*transition, &node.ty, from, plan.layout(id))
-            }
-            _ => pricing.op(&node.op, &types, &node.ty, &layouts, plan.layout(id)),
-        };
-        for (sum, field) in total.iter_mut().zip(fields) {
-            *sum = u64::saturating_add(*sum, field);
-        }
-    }
-    total
 }

@@ -13,12 +13,11 @@
 
 use shardgrad_core::ops::{Label, Signature};
 use shardgrad_core::rules::{AxisRule, RuleKind, axis_rules, check_boundaries};
-use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, TensorType};
+use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, Prices, TensorType};
 use smallvec::SmallVec;
 
 use crate::cost::Fields;
 use crate::layouts::{LayoutId, LayoutTable};
-use crate::pricing::Pricing;
 
 /// What one axis may do to an op.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,7 +65,7 @@ pub struct OpSpace<'a> {
     /// The mesh.
     pub mesh: &'a Mesh,
     /// What computing costs.
-    pub pricing: Pricing<'a>,
+    pub prices: Prices<'a>,
     /// The op.
     pub op: &'a Op,
     /// Types of its operands.
@@ -151,7 +150,7 @@ impl OpSpace<'_> {
         let result_id = self.result_table.id(&result)?;
         check_boundaries(self.op, signature, self.mesh, self.operands, self.result, &kinds).ok()?;
         let by_ref: SmallVec<[&Layout; 2]> = layouts.iter().collect();
-        let fields = self.pricing.op(self.op, self.operands, self.result, &by_ref, &result);
+        let fields = self.prices.op(self.op, self.operands, self.result, &by_ref, &result);
         Some(Choice { operands, result: result_id, kinds, fields })
     }
 }

@@ -1,24 +1,23 @@
 //! Bounds on the cost of any plan of a program, so that costs can be packed without overflow.
 
-use shardgrad_core::{Layout, Mesh};
+use shardgrad_core::{Layout, Mesh, Objective, Prices};
 use shardgrad_graph::Program;
 
 use crate::values::Values;
 
-/// Bounds on what any plan of the program sums up to, field by field.
+/// Bounds on what a best plan of the program sums up to, field by field.
+///
+/// A best plan carries a value over a tree, or over two where it passes a pin, that makes each layout at most once.
 pub(super) fn bounds(program: &Program, mesh: &Mesh, values: &Values) -> [u128; 4] {
-    let axes = mesh.rank() as u128;
     let mut sums = [1_u128; 4];
     let replicated = Layout::replicated(mesh.rank());
     for id in program.ids() {
         let node = program.node(id);
-        let readers =
-            (values.users[id.index()].len() + values.outputs[id.index()].len() + 1) as u128;
-        let layouts = (node.ty.rank() as u128 + 3).pow(u32::try_from(mesh.rank()).unwrap_or(8));
-        // Each reader is at most a reduction and a gather on every axis away.
+        let placements = node.ty.rank() as u128 + 2 + u128::from(values.with_max[id.index()]);
+        let steps = 2 * placements.pow(u32::try_from(mesh.rank()).unwrap_or(8));
         let padded = (node.ty.elements() + mesh.size()) as u128 * node.ty.dtype.size() as u128;
-        sums[0] += readers * axes * 4 * padded;
-        sums[1] += (readers * axes * 4).max(layouts);
+        sums[0] += steps * 2 * padded;
+        sums[1] += steps;
         let types = program.operand_types(id);
         let whole: Vec<&Layout> = types.iter().map(|_| &replicated).collect();
         sums[2] += u128::from(shardgrad_core::cost::flops(
@@ -29,7 +28,27 @@ pub(super) fn bounds(program: &Program, mesh: &Mesh, values: &Values) -> [u128; 
             &whole,
             &replicated,
         ));
-        sums[3] += node.ty.bytes() as u128 * (readers * axes * 4 + 1);
+        sums[3] += node.ty.bytes() as u128 * (steps + 1);
     }
     sums
+}
+
+/// Bounds on the fields of an objective, given bounds on those of volume.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub(super) fn of_objective(prices: &Prices<'_>, volume: [u128; 4]) -> [u128; 4] {
+    match prices.objective {
+        Objective::Volume => volume,
+        Objective::Time => {
+            let machine = prices.machine;
+            let links: Vec<_> = prices.mesh.axes().iter().map(|a| machine.link(&a.name)).collect();
+            let latency = links.iter().map(|l| l.latency).fold(0.0, f64::max);
+            let bandwidth = links.iter().map(|l| l.bandwidth).fold(f64::INFINITY, f64::min);
+            let [sent, collectives, flops, copies] = volume.map(|n| n as f64);
+            let seconds = sent / bandwidth
+                + collectives * 2.0 * prices.mesh.size() as f64 * latency
+                + flops / machine.flops
+                + 4.0 * copies / machine.memory_bandwidth;
+            [(seconds * 1e15) as u128 + volume[1], volume[0], volume[1], volume[3]]
+        }
+    }
 }

@@ -13,7 +13,7 @@ mod carry;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, TensorType};
+use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, Prices, TensorType};
 use shardgrad_graph::{NodeId, Program};
 use smallvec::SmallVec;
 
@@ -23,7 +23,6 @@ use crate::error::Error;
 use crate::layouts::{LayoutId, LayoutTable};
 use crate::options::{Options, Redundant};
 use crate::presets::Split;
-use crate::pricing::Pricing;
 use crate::search::network::{Network, TableId, VarId};
 use crate::space::{Allowed, Choice, OpSpace};
 use crate::steiner::TransitionGraph;
@@ -161,11 +160,11 @@ impl<'a> Builder<'a> {
         options: &'a Options,
     ) -> Self {
         let values = Values::of(program);
-        let pricing = Pricing { mesh, options };
+
         let bounds = bounds::bounds(program, mesh, &values);
         // Every node and every transition is an addend.
         let addends = bounds[1] + program.nodes.len() as u128;
-        let scale = Scale::for_bounds(pricing.bounds(bounds), addends);
+        let scale = Scale::for_bounds(bounds::of_objective(&options.prices(mesh), bounds), addends);
         Self {
             program,
             mesh,
@@ -183,8 +182,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn pricing(&self) -> Pricing<'a> {
-        Pricing { mesh: self.mesh, options: self.options }
+    fn prices(&self) -> Prices<'a> {
+        self.options.prices(self.mesh)
     }
 
     /// The network.
@@ -243,11 +242,11 @@ impl<'a> Builder<'a> {
         let table = self.table(ty.rank(), with_max);
         let number = u32::try_from(self.graphs.len()).unwrap_or(u32::MAX);
         let (mesh, scale) = (self.mesh, self.scale);
-        let pricing = self.pricing();
+        let prices = self.prices();
         let entry = self.graphs.entry((ty.clone(), with_max)).or_insert_with(|| {
             let graph =
                 TransitionGraph::new(mesh, table.clone(), &scale, |transition, from, to| {
-                    pricing.transition(transition, ty, table.layout(from), table.layout(to))
+                    prices.transition(transition, ty, table.layout(from), table.layout(to))
                 });
             (number, Rc::new(graph))
         });
@@ -329,7 +328,7 @@ impl<'a> Builder<'a> {
         let result_table = self.table(node.ty.rank(), key.result.1);
         let choices = OpSpace {
             mesh: self.mesh,
-            pricing: self.pricing(),
+            prices: self.prices(),
             op: &node.op,
             operands: &types,
             result: &node.ty,

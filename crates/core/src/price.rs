@@ -6,19 +6,51 @@
 //! Williams, Waterman and Patterson 2009). Times are whole femtoseconds, so that they add without rounding. With
 //! infinitely fast links and devices (β = 0) what is left is latency.
 
-use shardgrad_core::geometry::largest_block;
-use shardgrad_core::{Layout, Mesh, Op, TensorType, Transition, TransitionKind, cost, schedule};
+use serde::{Deserialize, Serialize};
 
-use crate::cost::Fields;
-use crate::options::{Objective, Options};
+use crate::dtype::TensorType;
+use crate::geometry::largest_block;
+use crate::layout::Layout;
+use crate::machine::Machine;
+use crate::mesh::Mesh;
+use crate::ops::Op;
+use crate::transition::{Transition, TransitionKind};
+use crate::{cost, schedule};
+
+/// What to minimise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    /// Bytes sent per device; then collectives; then flops; then bytes of copies.
+    #[default]
+    Volume,
+    /// Seconds of a step by the machine model, nothing overlapping; then as volume.
+    Time,
+}
+
+impl Objective {
+    /// Name as written on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Objective::Volume => "volume",
+            Objective::Time => "time",
+        }
+    }
+}
+
+/// The fields of a cost, most important first. They compare and add field by field.
+pub type Fields = [u64; 4];
 
 /// Prices under one objective, on one mesh.
 #[derive(Clone, Copy, Debug)]
-pub struct Pricing<'a> {
+pub struct Prices<'a> {
     /// The mesh.
     pub mesh: &'a Mesh,
-    /// Objective and machine.
-    pub options: &'a Options,
+    /// What is minimised.
+    pub objective: Objective,
+    /// Rates of devices and links.
+    pub machine: &'a Machine,
 }
 
 /// Bytes of a value on the largest rank.
@@ -32,7 +64,7 @@ fn femtoseconds(seconds: f64) -> u64 {
     (seconds * 1e15).ceil() as u64
 }
 
-impl Pricing<'_> {
+impl Prices<'_> {
     /// The cost of one transition of a tensor.
     #[must_use]
     pub fn transition(
@@ -46,7 +78,7 @@ impl Pricing<'_> {
         let collectives = u64::from(transition.kind.is_collective());
         let relabels = transition.kind == TransitionKind::Relabel;
         let copy = if relabels { 0 } else { bytes(self.mesh, ty, to) };
-        match self.options.objective {
+        match self.objective {
             Objective::Volume => [sent, collectives, 0, copy],
             Objective::Time => {
                 [self.transition_time(transition, ty, from, to, sent), sent, collectives, copy]
@@ -66,7 +98,7 @@ impl Pricing<'_> {
         if transition.kind == TransitionKind::Relabel {
             return 0;
         }
-        let machine = &self.options.machine;
+        let machine = self.machine;
         if !transition.kind.is_collective() {
             let touched = bytes(self.mesh, ty, from) + bytes(self.mesh, ty, to);
             return femtoseconds(touched as f64 / machine.memory_bandwidth);
@@ -93,7 +125,7 @@ impl Pricing<'_> {
     ) -> Fields {
         let flops = cost::flops(op, self.mesh, operands, result, operand_layouts, layout);
         let made = if op.is_alias() { 0 } else { bytes(self.mesh, result, layout) };
-        match self.options.objective {
+        match self.objective {
             Objective::Volume => [0, 0, flops, made],
             Objective::Time => {
                 if matches!(op, Op::Leaf(_)) || op.is_alias() {
@@ -101,32 +133,10 @@ impl Pricing<'_> {
                 }
                 let read = operands.iter().zip(operand_layouts);
                 let touched: u64 = read.map(|(ty, l)| bytes(self.mesh, ty, l)).sum::<u64>() + made;
-                let machine = &self.options.machine;
+                let machine = self.machine;
                 let seconds =
                     (flops as f64 / machine.flops).max(touched as f64 / machine.memory_bandwidth);
                 [femtoseconds(seconds), 0, 0, made]
-            }
-        }
-    }
-
-    /// A bound on the leading field, given bounds on the fields of volume.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub fn bounds(&self, volume: [u128; 4]) -> [u128; 4] {
-        match self.options.objective {
-            Objective::Volume => volume,
-            Objective::Time => {
-                let machine = &self.options.machine;
-                let links: Vec<_> =
-                    self.mesh.axes().iter().map(|a| machine.link(&a.name)).collect();
-                let latency = links.iter().map(|l| l.latency).fold(0.0, f64::max);
-                let bandwidth = links.iter().map(|l| l.bandwidth).fold(f64::INFINITY, f64::min);
-                let [sent, collectives, flops, copies] = volume.map(|n| n as f64);
-                let seconds = sent / bandwidth
-                    + collectives * 2.0 * self.mesh.size() as f64 * latency
-                    + flops / machine.flops
-                    + 4.0 * copies / machine.memory_bandwidth;
-                [(seconds * 1e15) as u128 + volume[1], volume[0], volume[1], volume[3]]
             }
         }
     }
