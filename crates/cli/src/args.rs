@@ -42,7 +42,8 @@ const COMPARE_EXAMPLES: &str = "\
 Examples:
   shardgrad compare --mesh tp=4
   shardgrad compare model.toml --mesh dp=2,tp=4 --layout dp=data,tp=megatron --layout auto
-  shardgrad compare --mesh tp=8 --layout column --layout row --format json -o plans.json";
+  shardgrad compare --mesh tp=8 --layout column --layout row --format json -o plans.json
+  shardgrad compare --mesh dp=2,tp=4 --format html -o report.html";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -136,6 +137,10 @@ pub(crate) enum CompareFormat {
     Table,
     /// For programs: stable and versioned
     Json,
+    /// A page with figures, complete in one file
+    Html,
+    /// One figure for a paper: bytes and launches by layout and phase
+    Svg,
 }
 
 #[derive(Debug, Args)]

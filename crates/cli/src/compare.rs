@@ -5,7 +5,7 @@ use shardgrad::{Error, planner};
 
 use crate::args::{CompareArgs, CompareFormat};
 use crate::failure::Failure;
-use crate::{output, request, table};
+use crate::{html, output, request, table};
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let machine = request::machine(&args.model)?;
@@ -16,6 +16,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         args.layout.clone()
     };
     let mut plans = Vec::with_capacity(layouts.len());
+    let mut all = Vec::with_capacity(layouts.len());
     let mut not_planned = Vec::new();
     let mut model = None;
     for layout in &layouts {
@@ -36,6 +37,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         };
         plans.push(planned.report());
         model = Some(planned.model_report());
+        all.push(planned);
     }
     let Some(model) = model else {
         return Err(match not_planned.first() {
@@ -49,6 +51,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let text = match args.format {
         CompareFormat::Table => table::compare(&report, args.output.is_none()),
         CompareFormat::Json => output::json(&report)?,
+        CompareFormat::Html => html::report(&report, &all),
+        CompareFormat::Svg => html::figure(&report),
     };
     output::write(&text, args.output.as_deref())
 }

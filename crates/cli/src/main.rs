@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod compare;
 mod failure;
+mod html;
 mod output;
 mod plan;
 mod request;

@@ -10,7 +10,7 @@ use shardgrad::report::{CollectiveReport, NotPlanned, PlanReport, Report};
 use crate::units::{bytes, count, seconds};
 
 /// Letters of boundaries: plans with the same letter have the same layouts of inputs, parameters and outputs.
-fn boundary_letters(plans: &[PlanReport]) -> Vec<String> {
+pub(crate) fn boundary_letters(plans: &[PlanReport]) -> Vec<String> {
     let mut known: Vec<&BTreeMap<String, String>> = Vec::new();
     plans
         .iter()
@@ -131,7 +131,7 @@ pub(crate) fn compare(report: &Report, styled: bool) -> String {
 }
 
 /// What the letters stand for, and what they mean for comparing.
-fn boundary_note(report: &Report, letters: &[String]) -> String {
+pub(crate) fn boundary_note(report: &Report, letters: &[String]) -> String {
     let mut note = String::new();
     let mut shown: Vec<&String> = Vec::new();
     for (plan, letter) in report.plans.iter().zip(letters) {

@@ -53,7 +53,7 @@ fn pins_and_splits_are_refused() {
         &["pin_axis.toml: --layout data: ", "`dp`", "tp"],
     );
     let path = with("pin_empty.toml", "[pins]\nx = \"\"\n");
-    refused(&format!("compare {path}"), &["pin_empty.toml:8", "`x`", "axis: placement"]);
+    refused(&format!("compare {path}"), &["pin_empty.toml", "`pins.x`", "no axis", "tp: S(0)"]);
     let path = with("pin_value.toml", "[pins]\nw7 = \"tp: R\"\n");
     refused(&format!("plan {path}"), &["pin_value.toml: --layout auto: ", "`w7`", "w0"]);
     let path = with("pin_dim.toml", "[pins]\nw0 = \"tp: S(2)\"\n");

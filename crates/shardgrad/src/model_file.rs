@@ -147,9 +147,7 @@ impl ModelFile {
             ..base
         };
         spec.validate().map_err(|e| Error::bad_file(path, None, e.to_string()))?;
-        let layouts =
-            LayoutFile { layout: None, pins: fields.pins, splits: numbered(path, fields.splits)? };
-        Ok(Self { spec, layouts })
+        Ok(Self { spec, layouts: LayoutFile::new(path, None, fields.pins, fields.splits)? })
     }
 }
 
@@ -189,11 +187,25 @@ impl LayoutFile {
     /// As [`ModelFile::read`].
     pub fn read(path: &Path) -> Result<Self, Error> {
         let fields: LayoutFields = toml_file::read(path)?;
-        Ok(Self {
-            layout: fields.layout,
-            pins: fields.pins,
-            splits: numbered(path, fields.splits)?,
-        })
+        Self::new(path, fields.layout, fields.pins, fields.splits)
+    }
+
+    fn new(
+        path: &Path,
+        layout: Option<String>,
+        pins: BTreeMap<String, LayoutSpec>,
+        splits: BTreeMap<String, SplitsOfLayer>,
+    ) -> Result<Self, Error> {
+        if let Some((name, _)) = pins.iter().find(|(_, pin)| pin.0.is_empty()) {
+            return Err(Error::bad_file(
+                path,
+                None,
+                format!(
+                    "`pins.{name}` names no axis; a layout was expected, for example \"tp: S(0)\""
+                ),
+            ));
+        }
+        Ok(Self { layout, pins, splits: numbered(path, splits)? })
     }
 
     /// A request with these pins and splits added.

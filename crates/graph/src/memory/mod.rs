@@ -24,7 +24,7 @@ use shardgrad_core::{Mesh, Op, TransitionKind};
 use crate::node::{Node, NodeId, OutputRole};
 use crate::plan::{Plan, SlotId};
 
-pub use peak::{Categories, Peak, Stored, peak};
+pub use peak::{Categories, Peak, Stored, peak, profile};
 
 /// Whether the node's result is its operand's buffer under another name.
 #[must_use]

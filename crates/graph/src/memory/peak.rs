@@ -29,6 +29,14 @@ pub struct Categories {
 }
 
 impl Categories {
+    /// The category of results of a phase.
+    fn results_of(&mut self, phase: Phase) -> &mut u64 {
+        match phase {
+            Phase::Forward => &mut self.activations,
+            Phase::Backward | Phase::Update => &mut self.gradients,
+        }
+    }
+
     /// All of them together.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -153,34 +161,40 @@ impl<'a> Timeline<'a> {
         most
     }
 
-    /// What is live at a node on a rank.
-    fn categories(&self, rank: usize, at: NodeId) -> Categories {
+    /// What is live on a rank while each node runs.
+    fn profile(&self, rank: usize) -> Vec<Categories> {
         let Stored { inputs, parameters, state } = self.stored(rank);
-        let staging = self.staging(at, rank);
-        let mut found = Categories { inputs, parameters, state, staging, ..Categories::default() };
+        let mut held = Categories { inputs, parameters, state, ..Categories::default() };
         // The phase of the value in each live slot that is no leaf's.
-        let mut live: Vec<Option<Phase>> = vec![None; self.slots.len()];
-        for id in self.plan.ids().take_while(|&id| id <= at) {
-            let slot = self.plan.slots[id.index()] as usize;
-            if self.slots[slot].is_some_and(|s| s.role.is_none()) {
-                live[slot] = Some(self.plan.node(id).phase);
+        let mut phases: Vec<Option<Phase>> = vec![None; self.slots.len()];
+        let nodes = self.plan.ids().map(|id| {
+            let slot = self.plan.slots[id.index()];
+            if self.slots[slot as usize].is_some_and(|s| s.role.is_none()) {
+                let (bytes, phase) = (self.bytes(slot, rank), self.plan.node(id).phase);
+                if let Some(old) = phases[slot as usize].replace(phase) {
+                    *held.results_of(old) -= bytes;
+                }
+                *held.results_of(phase) += bytes;
             }
-            if id < at {
-                for &slot in &self.frees[id.index()] {
-                    live[slot as usize] = None;
+            let now = Categories { staging: self.staging(id, rank), ..held };
+            for &slot in &self.frees[id.index()] {
+                if let Some(old) = phases[slot as usize].take() {
+                    *held.results_of(old) -= self.bytes(slot, rank);
                 }
             }
-        }
-        for (slot, phase) in live.into_iter().enumerate() {
-            let bytes = self.slots[slot].map_or(0, |s| self.sizes.on(s.size, rank));
-            match phase {
-                Some(Phase::Forward) => found.activations += bytes,
-                Some(Phase::Backward | Phase::Update) => found.gradients += bytes,
-                None => {}
-            }
-        }
-        found
+            now
+        });
+        nodes.collect()
     }
+}
+
+/// What a rank of a plan whose slots are assigned holds while each node runs. Its largest total is the rank's peak.
+///
+/// # Panics
+/// The rank is not on the mesh.
+#[must_use]
+pub fn profile(plan: &Plan, rank: usize) -> Vec<Categories> {
+    Timeline::of(plan).profile(rank)
 }
 
 /// The peak of a plan whose slots are assigned.
@@ -198,7 +212,7 @@ pub fn peak(plan: &Plan) -> Peak {
         rank,
         at,
         per_rank: class_of.iter().map(|&class| peaks[class].0).collect(),
-        by_category: timeline.categories(rank, at),
+        by_category: timeline.profile(rank).get(at.index()).copied().unwrap_or_default(),
         stored: class_of.iter().map(|&class| stored[class]).collect(),
     }
 }
