@@ -5,10 +5,13 @@
 //! choice of `axis_rules` for each of them and no transition in between. What the table refuses must have no impl; what it
 //! admits must have one, with its result. Mesh axes choose independently, so a layout's result is that of each axis.
 
+#[macro_use]
+mod layouts;
 mod messages;
 mod reach;
 mod transitions;
 
+use layouts::{P, R, S0, S1};
 use reach::{OnLayouts, Reach};
 use shardgrad_core::types::bias::BiasRule;
 use shardgrad_core::types::elementwise::{AddRule, ConstantRule, MulRule, NonlinearRule};
@@ -17,7 +20,7 @@ use shardgrad_core::types::matmul::MatmulRule;
 use shardgrad_core::types::matmul_nt::MatmulNtRule;
 use shardgrad_core::types::matmul_tn::MatmulTnRule;
 use shardgrad_core::types::reduce::{SumAllRule, SumRule, TransposeRule};
-use shardgrad_core::types::{LayoutType, PendingSum, Replicated, Shard};
+use shardgrad_core::types::{LayoutType, Shard};
 use shardgrad_core::{DType, Layout};
 use shardgrad_graph::{Loss, Var};
 
@@ -106,22 +109,27 @@ type OfType = fn() -> Layout;
 /// Layout types of the operands, and what a probe found. Tables of these are constants, which compile fast.
 type Entry = (&'static [OfType], Option<OfType>);
 
+/// The probes of a rule on one operand in each layout of a list.
 macro_rules! each {
-    ($name:ident, [$($l:ty),*]) => {{
+    ($name:ident [$($l:ty),*]) => {{
         const TABLE: &[Entry] = &[$((&[<$l>::layout], <$name::Probe<$l>>::OUT)),*];
         TABLE.iter().map(evaluate)
     }};
 }
 
+/// The probes of a rule on two operands, in each pair of layouts over so many axes.
 macro_rules! pairs {
-    ($name:ident, [$($l:ty),*], $rights:tt) => {{
-        const TABLES: &[&[Entry]] = &[$(row!($name, $l, $rights)),*];
+    ($name:ident $left:ident $right:ident $axes:tt) => {
+        layouts!($left $axes => pairs!(with $name $right $axes))
+    };
+    (with $name:ident $right:ident $axes:tt $lefts:tt) => {
+        layouts!($right $axes => pairs!(table $name $lefts))
+    };
+    (table $name:ident [$($l:ty),*] $rights:tt) => {{
+        const TABLES: &[&[Entry]] = &[$(pairs!(row $name $l, $rights)),*];
         TABLES.iter().copied().flatten().map(evaluate)
     }};
-}
-
-macro_rules! row {
-    ($name:ident, $l:ty, [$($r:ty),*]) => {
+    (row $name:ident $l:ty, [$($r:ty),*]) => {
         &[$((&[<$l>::layout, <$r>::layout], <$name::Probe<$l, $r>>::OUT)),*]
     };
 }
@@ -130,28 +138,18 @@ fn evaluate((operands, found): &Entry) -> OnLayouts {
     (operands.iter().map(|of| of()).collect(), found.map(|of| of()))
 }
 
-/// Layouts of a matrix over one, two and three axes, and of a vector.
-macro_rules! with_layouts {
-    (pairs, $name:ident) => {
-        pairs!($name, [Replicated, Shard<0>, Shard<1>, PendingSum], [Replicated, Shard<0>, Shard<1>, PendingSum])
-            .chain(pairs!($name, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)], [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)]))
+/// The probes of a rule in all layouts over one, two and three axes.
+macro_rules! everywhere {
+    ($name:ident of a $kind:ident) => {
+        layouts!($kind 1 => each!($name))
+            .chain(layouts!($kind 2 => each!($name)))
+            .chain(layouts!($kind 3 => each!($name)))
             .collect::<Vec<OnLayouts>>()
     };
-    (bias, $name:ident) => {
-        pairs!($name, [Replicated, Shard<0>, Shard<1>, PendingSum], [Replicated, Shard<0>, PendingSum])
-            .chain(pairs!($name, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)], [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, PendingSum)]))
-            .collect::<Vec<OnLayouts>>()
-    };
-    (each, $name:ident) => {
-        each!($name, [Replicated, Shard<0>, Shard<1>, PendingSum])
-            .chain(each!($name, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)]))
-            .chain(each!($name, [(Replicated, Replicated, Replicated), (Replicated, Replicated, Shard<0>), (Replicated, Replicated, Shard<1>), (Replicated, Replicated, PendingSum), (Replicated, Shard<0>, Replicated), (Replicated, Shard<0>, Shard<0>), (Replicated, Shard<0>, Shard<1>), (Replicated, Shard<0>, PendingSum), (Replicated, Shard<1>, Replicated), (Replicated, Shard<1>, Shard<0>), (Replicated, Shard<1>, Shard<1>), (Replicated, Shard<1>, PendingSum), (Replicated, PendingSum, Replicated), (Replicated, PendingSum, Shard<0>), (Replicated, PendingSum, Shard<1>), (Replicated, PendingSum, PendingSum), (Shard<0>, Replicated, Replicated), (Shard<0>, Replicated, Shard<0>), (Shard<0>, Replicated, Shard<1>), (Shard<0>, Replicated, PendingSum), (Shard<0>, Shard<0>, Replicated), (Shard<0>, Shard<0>, Shard<0>), (Shard<0>, Shard<0>, Shard<1>), (Shard<0>, Shard<0>, PendingSum), (Shard<0>, Shard<1>, Replicated), (Shard<0>, Shard<1>, Shard<0>), (Shard<0>, Shard<1>, Shard<1>), (Shard<0>, Shard<1>, PendingSum), (Shard<0>, PendingSum, Replicated), (Shard<0>, PendingSum, Shard<0>), (Shard<0>, PendingSum, Shard<1>), (Shard<0>, PendingSum, PendingSum), (Shard<1>, Replicated, Replicated), (Shard<1>, Replicated, Shard<0>), (Shard<1>, Replicated, Shard<1>), (Shard<1>, Replicated, PendingSum), (Shard<1>, Shard<0>, Replicated), (Shard<1>, Shard<0>, Shard<0>), (Shard<1>, Shard<0>, Shard<1>), (Shard<1>, Shard<0>, PendingSum), (Shard<1>, Shard<1>, Replicated), (Shard<1>, Shard<1>, Shard<0>), (Shard<1>, Shard<1>, Shard<1>), (Shard<1>, Shard<1>, PendingSum), (Shard<1>, PendingSum, Replicated), (Shard<1>, PendingSum, Shard<0>), (Shard<1>, PendingSum, Shard<1>), (Shard<1>, PendingSum, PendingSum), (PendingSum, Replicated, Replicated), (PendingSum, Replicated, Shard<0>), (PendingSum, Replicated, Shard<1>), (PendingSum, Replicated, PendingSum), (PendingSum, Shard<0>, Replicated), (PendingSum, Shard<0>, Shard<0>), (PendingSum, Shard<0>, Shard<1>), (PendingSum, Shard<0>, PendingSum), (PendingSum, Shard<1>, Replicated), (PendingSum, Shard<1>, Shard<0>), (PendingSum, Shard<1>, Shard<1>), (PendingSum, Shard<1>, PendingSum), (PendingSum, PendingSum, Replicated), (PendingSum, PendingSum, Shard<0>), (PendingSum, PendingSum, Shard<1>), (PendingSum, PendingSum, PendingSum)]))
-            .collect::<Vec<OnLayouts>>()
-    };
-    (vectors, $name:ident) => {
-        each!($name, [Replicated, Shard<0>, PendingSum])
-            .chain(each!($name, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, PendingSum)]))
-            .chain(each!($name, [(Replicated, Replicated, Replicated), (Replicated, Replicated, Shard<0>), (Replicated, Replicated, PendingSum), (Replicated, Shard<0>, Replicated), (Replicated, Shard<0>, Shard<0>), (Replicated, Shard<0>, PendingSum), (Replicated, PendingSum, Replicated), (Replicated, PendingSum, Shard<0>), (Replicated, PendingSum, PendingSum), (Shard<0>, Replicated, Replicated), (Shard<0>, Replicated, Shard<0>), (Shard<0>, Replicated, PendingSum), (Shard<0>, Shard<0>, Replicated), (Shard<0>, Shard<0>, Shard<0>), (Shard<0>, Shard<0>, PendingSum), (Shard<0>, PendingSum, Replicated), (Shard<0>, PendingSum, Shard<0>), (Shard<0>, PendingSum, PendingSum), (PendingSum, Replicated, Replicated), (PendingSum, Replicated, Shard<0>), (PendingSum, Replicated, PendingSum), (PendingSum, Shard<0>, Replicated), (PendingSum, Shard<0>, Shard<0>), (PendingSum, Shard<0>, PendingSum), (PendingSum, PendingSum, Replicated), (PendingSum, PendingSum, Shard<0>), (PendingSum, PendingSum, PendingSum)]))
+    ($name:ident of a $left:ident and a $right:ident) => {
+        pairs!($name $left $right 1)
+            .chain(pairs!($name $left $right 2))
+            .chain(pairs!($name $left $right 3))
             .collect::<Vec<OnLayouts>>()
     };
 }
@@ -180,24 +178,26 @@ fn agree(
 
 #[test]
 fn sums_and_differences() {
-    let probes = with_layouts!(pairs, add);
-    assert_eq!(probes.len(), 16 + 256);
+    let probes = everywhere!(add of a matrix and a matrix);
+    assert_eq!(probes.len(), 16 + 256 + 4096);
     agree("add", &matrices(2), &probes, |v| v[0].add(v[1]));
     agree("sub", &matrices(2), &probes, |v| v[0].sub(v[1]));
 }
 
 #[test]
 fn products_elementwise() {
-    agree("mul", &matrices(2), &with_layouts!(pairs, mul), |v| v[0].mul(v[1]));
+    agree("mul", &matrices(2), &everywhere!(mul of a matrix and a matrix), |v| v[0].mul(v[1]));
 }
 
 #[test]
 fn matrix_products() {
-    agree("matmul", &matrices(2), &with_layouts!(pairs, matmul), |v| v[0].matmul(v[1]));
-    agree("matmul_tn", &matrices(2), &with_layouts!(pairs, matmul_tn), |v| {
+    agree("matmul", &matrices(2), &everywhere!(matmul of a matrix and a matrix), |v| {
+        v[0].matmul(v[1])
+    });
+    agree("matmul_tn", &matrices(2), &everywhere!(matmul_tn of a matrix and a matrix), |v| {
         v[0].einsum("km,kn->mn", v[1])
     });
-    agree("matmul_nt", &matrices(2), &with_layouts!(pairs, matmul_nt), |v| {
+    agree("matmul_nt", &matrices(2), &everywhere!(matmul_nt of a matrix and a matrix), |v| {
         v[0].einsum("mk,nk->mn", v[1])
     });
 }
@@ -205,23 +205,25 @@ fn matrix_products() {
 #[test]
 fn bias() {
     let leaves = [(vec![4, 4], DType::F64), (vec![4], DType::F64)];
-    let probes = with_layouts!(bias, bias_add);
-    assert_eq!(probes.len(), 12 + 144);
+    let probes = everywhere!(bias_add of a matrix and a vector);
+    assert_eq!(probes.len(), 12 + 144 + 1728);
     agree("add_bias", &leaves, &probes, |v| v[0].add(v[1].broadcast(&[1], &[4, 4])?));
 }
 
 #[test]
 fn losses() {
-    agree("mse", &matrices(2), &with_layouts!(pairs, mse), |v| Loss::Mse.of(v[0], Some(v[1])));
+    agree("mse", &matrices(2), &everywhere!(mse of a matrix and a matrix), |v| {
+        Loss::Mse.of(v[0], Some(v[1]))
+    });
     let leaves = [(vec![4, 4], DType::F64), (vec![4], DType::I32)];
-    agree("cross_entropy", &leaves, &with_layouts!(bias, cross_entropy), |v| {
+    agree("cross_entropy", &leaves, &everywhere!(cross_entropy of a matrix and a vector), |v| {
         Loss::CrossEntropy.of(v[0], Some(v[1]))
     });
 }
 
 #[test]
 fn functions_of_one_operand() {
-    let nonlinear = with_layouts!(each, nonlinear);
+    let nonlinear = everywhere!(nonlinear of a matrix);
     assert_eq!(nonlinear.len(), 4 + 16 + 64);
     type Function = for<'g> fn(Var<'g>) -> Result<Var<'g>, shardgrad_graph::Error>;
     let functions: [(&str, Function); 10] = [
@@ -239,32 +241,34 @@ fn functions_of_one_operand() {
     for (name, function) in functions {
         agree(name, &matrices(1), &nonlinear, |v| function(v[0]));
     }
-    agree("add_const", &matrices(1), &with_layouts!(each, constant), |v| v[0].add_const(1.0));
+    agree("add_const", &matrices(1), &everywhere!(constant of a matrix), |v| v[0].add_const(1.0));
     // Linear functions have no bound: every layout must pass.
-    let linear = with_layouts!(each, always);
+    let linear = everywhere!(always of a matrix);
     agree("neg", &matrices(1), &linear, |v| v[0].neg());
     agree("scale", &matrices(1), &linear, |v| v[0].scale(-2.0));
 }
 
 #[test]
 fn reductions_and_transpose() {
-    let sum0 = with_layouts!(each, sum_2_0);
-    let sum1 = with_layouts!(each, sum_2_1);
-    let all = with_layouts!(each, sum_all);
+    let sum0 = everywhere!(sum_2_0 of a matrix);
+    let sum1 = everywhere!(sum_2_1 of a matrix);
+    let all = everywhere!(sum_all of a matrix);
     agree("sum 0", &matrices(1), &sum0, |v| v[0].sum(&[0]));
     agree("sum 1", &matrices(1), &sum1, |v| v[0].sum(&[1]));
     agree("mean 0", &matrices(1), &sum0, |v| v[0].mean(&[0]));
     agree("mean 1", &matrices(1), &sum1, |v| v[0].mean(&[1]));
     agree("sum_all", &matrices(1), &all, |v| v[0].sum_all());
     agree("mean_all", &matrices(1), &all, |v| v[0].mean_all());
-    agree("transpose", &matrices(1), &with_layouts!(each, transpose), |v| v[0].transpose(&[1, 0]));
+    agree("transpose", &matrices(1), &everywhere!(transpose of a matrix), |v| {
+        v[0].transpose(&[1, 0])
+    });
     let vector = [(vec![4], DType::F64)];
-    agree("sum of a vector", &vector, &with_layouts!(vectors, sum_1_0), |v| v[0].sum(&[0]));
+    agree("sum of a vector", &vector, &everywhere!(sum_1_0 of a vector), |v| v[0].sum(&[0]));
     let cube = [(vec![4, 4, 4], DType::F64)];
     macro_rules! cube {
         ($name:ident, $dim:literal) => {{
             let probes: Vec<OnLayouts> =
-                each!($name, [Replicated, Shard<0>, Shard<1>, Shard<2>, PendingSum]).collect();
+                each!($name [R, S0, S1, Shard<2>, P]).collect();
             agree("sum of a cube", &cube, &probes, |v| v[0].sum(&[$dim]));
         }};
     }

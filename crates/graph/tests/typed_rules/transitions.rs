@@ -1,5 +1,6 @@
 //! An explicit transition exists exactly where `Transition::between` finds that one kind, on every axis of every layout.
 
+use crate::layouts::{P, R, S0, S1};
 use shardgrad_core::types::transition::{
     AllGatherRule, AllReduceRule, AllToAllRule, Becomes, ReduceScatterRule, SliceRule,
     ToPendingRule,
@@ -53,7 +54,7 @@ type Step = (Layout, usize, Option<Layout>);
 type Entry = (fn() -> Layout, Option<fn() -> Layout>);
 
 macro_rules! steps {
-    ($name:ident, $axis:literal, [$($l:ty),*]) => {{
+    ($name:ident $axis:tt [$($l:ty),*]) => {{
         const TABLE: &[Entry] =
             &[$((<$l>::layout, <$name::Probe<$l, MeshAxis<$axis>>>::OUT)),*];
         TABLE.iter().map(|(before, found)| (before(), $axis, found.map(|of| of())))
@@ -62,12 +63,12 @@ macro_rules! steps {
 
 macro_rules! every_step {
     ($name:ident) => {
-        steps!($name, 0, [Replicated, Shard<0>, Shard<1>, PendingSum])
-            .chain(steps!($name, 0, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)]))
-            .chain(steps!($name, 1, [(Replicated, Replicated), (Replicated, Shard<0>), (Replicated, Shard<1>), (Replicated, PendingSum), (Shard<0>, Replicated), (Shard<0>, Shard<0>), (Shard<0>, Shard<1>), (Shard<0>, PendingSum), (Shard<1>, Replicated), (Shard<1>, Shard<0>), (Shard<1>, Shard<1>), (Shard<1>, PendingSum), (PendingSum, Replicated), (PendingSum, Shard<0>), (PendingSum, Shard<1>), (PendingSum, PendingSum)]))
-            .chain(steps!($name, 0, [(Replicated, Replicated, Replicated), (Replicated, Replicated, Shard<0>), (Replicated, Replicated, Shard<1>), (Replicated, Replicated, PendingSum), (Replicated, Shard<0>, Replicated), (Replicated, Shard<0>, Shard<0>), (Replicated, Shard<0>, Shard<1>), (Replicated, Shard<0>, PendingSum), (Replicated, Shard<1>, Replicated), (Replicated, Shard<1>, Shard<0>), (Replicated, Shard<1>, Shard<1>), (Replicated, Shard<1>, PendingSum), (Replicated, PendingSum, Replicated), (Replicated, PendingSum, Shard<0>), (Replicated, PendingSum, Shard<1>), (Replicated, PendingSum, PendingSum), (Shard<0>, Replicated, Replicated), (Shard<0>, Replicated, Shard<0>), (Shard<0>, Replicated, Shard<1>), (Shard<0>, Replicated, PendingSum), (Shard<0>, Shard<0>, Replicated), (Shard<0>, Shard<0>, Shard<0>), (Shard<0>, Shard<0>, Shard<1>), (Shard<0>, Shard<0>, PendingSum), (Shard<0>, Shard<1>, Replicated), (Shard<0>, Shard<1>, Shard<0>), (Shard<0>, Shard<1>, Shard<1>), (Shard<0>, Shard<1>, PendingSum), (Shard<0>, PendingSum, Replicated), (Shard<0>, PendingSum, Shard<0>), (Shard<0>, PendingSum, Shard<1>), (Shard<0>, PendingSum, PendingSum), (Shard<1>, Replicated, Replicated), (Shard<1>, Replicated, Shard<0>), (Shard<1>, Replicated, Shard<1>), (Shard<1>, Replicated, PendingSum), (Shard<1>, Shard<0>, Replicated), (Shard<1>, Shard<0>, Shard<0>), (Shard<1>, Shard<0>, Shard<1>), (Shard<1>, Shard<0>, PendingSum), (Shard<1>, Shard<1>, Replicated), (Shard<1>, Shard<1>, Shard<0>), (Shard<1>, Shard<1>, Shard<1>), (Shard<1>, Shard<1>, PendingSum), (Shard<1>, PendingSum, Replicated), (Shard<1>, PendingSum, Shard<0>), (Shard<1>, PendingSum, Shard<1>), (Shard<1>, PendingSum, PendingSum), (PendingSum, Replicated, Replicated), (PendingSum, Replicated, Shard<0>), (PendingSum, Replicated, Shard<1>), (PendingSum, Replicated, PendingSum), (PendingSum, Shard<0>, Replicated), (PendingSum, Shard<0>, Shard<0>), (PendingSum, Shard<0>, Shard<1>), (PendingSum, Shard<0>, PendingSum), (PendingSum, Shard<1>, Replicated), (PendingSum, Shard<1>, Shard<0>), (PendingSum, Shard<1>, Shard<1>), (PendingSum, Shard<1>, PendingSum), (PendingSum, PendingSum, Replicated), (PendingSum, PendingSum, Shard<0>), (PendingSum, PendingSum, Shard<1>), (PendingSum, PendingSum, PendingSum)]))
-            .chain(steps!($name, 1, [(Replicated, Replicated, Replicated), (Replicated, Replicated, Shard<0>), (Replicated, Replicated, Shard<1>), (Replicated, Replicated, PendingSum), (Replicated, Shard<0>, Replicated), (Replicated, Shard<0>, Shard<0>), (Replicated, Shard<0>, Shard<1>), (Replicated, Shard<0>, PendingSum), (Replicated, Shard<1>, Replicated), (Replicated, Shard<1>, Shard<0>), (Replicated, Shard<1>, Shard<1>), (Replicated, Shard<1>, PendingSum), (Replicated, PendingSum, Replicated), (Replicated, PendingSum, Shard<0>), (Replicated, PendingSum, Shard<1>), (Replicated, PendingSum, PendingSum), (Shard<0>, Replicated, Replicated), (Shard<0>, Replicated, Shard<0>), (Shard<0>, Replicated, Shard<1>), (Shard<0>, Replicated, PendingSum), (Shard<0>, Shard<0>, Replicated), (Shard<0>, Shard<0>, Shard<0>), (Shard<0>, Shard<0>, Shard<1>), (Shard<0>, Shard<0>, PendingSum), (Shard<0>, Shard<1>, Replicated), (Shard<0>, Shard<1>, Shard<0>), (Shard<0>, Shard<1>, Shard<1>), (Shard<0>, Shard<1>, PendingSum), (Shard<0>, PendingSum, Replicated), (Shard<0>, PendingSum, Shard<0>), (Shard<0>, PendingSum, Shard<1>), (Shard<0>, PendingSum, PendingSum), (Shard<1>, Replicated, Replicated), (Shard<1>, Replicated, Shard<0>), (Shard<1>, Replicated, Shard<1>), (Shard<1>, Replicated, PendingSum), (Shard<1>, Shard<0>, Replicated), (Shard<1>, Shard<0>, Shard<0>), (Shard<1>, Shard<0>, Shard<1>), (Shard<1>, Shard<0>, PendingSum), (Shard<1>, Shard<1>, Replicated), (Shard<1>, Shard<1>, Shard<0>), (Shard<1>, Shard<1>, Shard<1>), (Shard<1>, Shard<1>, PendingSum), (Shard<1>, PendingSum, Replicated), (Shard<1>, PendingSum, Shard<0>), (Shard<1>, PendingSum, Shard<1>), (Shard<1>, PendingSum, PendingSum), (PendingSum, Replicated, Replicated), (PendingSum, Replicated, Shard<0>), (PendingSum, Replicated, Shard<1>), (PendingSum, Replicated, PendingSum), (PendingSum, Shard<0>, Replicated), (PendingSum, Shard<0>, Shard<0>), (PendingSum, Shard<0>, Shard<1>), (PendingSum, Shard<0>, PendingSum), (PendingSum, Shard<1>, Replicated), (PendingSum, Shard<1>, Shard<0>), (PendingSum, Shard<1>, Shard<1>), (PendingSum, Shard<1>, PendingSum), (PendingSum, PendingSum, Replicated), (PendingSum, PendingSum, Shard<0>), (PendingSum, PendingSum, Shard<1>), (PendingSum, PendingSum, PendingSum)]))
-            .chain(steps!($name, 2, [(Replicated, Replicated, Replicated), (Replicated, Replicated, Shard<0>), (Replicated, Replicated, Shard<1>), (Replicated, Replicated, PendingSum), (Replicated, Shard<0>, Replicated), (Replicated, Shard<0>, Shard<0>), (Replicated, Shard<0>, Shard<1>), (Replicated, Shard<0>, PendingSum), (Replicated, Shard<1>, Replicated), (Replicated, Shard<1>, Shard<0>), (Replicated, Shard<1>, Shard<1>), (Replicated, Shard<1>, PendingSum), (Replicated, PendingSum, Replicated), (Replicated, PendingSum, Shard<0>), (Replicated, PendingSum, Shard<1>), (Replicated, PendingSum, PendingSum), (Shard<0>, Replicated, Replicated), (Shard<0>, Replicated, Shard<0>), (Shard<0>, Replicated, Shard<1>), (Shard<0>, Replicated, PendingSum), (Shard<0>, Shard<0>, Replicated), (Shard<0>, Shard<0>, Shard<0>), (Shard<0>, Shard<0>, Shard<1>), (Shard<0>, Shard<0>, PendingSum), (Shard<0>, Shard<1>, Replicated), (Shard<0>, Shard<1>, Shard<0>), (Shard<0>, Shard<1>, Shard<1>), (Shard<0>, Shard<1>, PendingSum), (Shard<0>, PendingSum, Replicated), (Shard<0>, PendingSum, Shard<0>), (Shard<0>, PendingSum, Shard<1>), (Shard<0>, PendingSum, PendingSum), (Shard<1>, Replicated, Replicated), (Shard<1>, Replicated, Shard<0>), (Shard<1>, Replicated, Shard<1>), (Shard<1>, Replicated, PendingSum), (Shard<1>, Shard<0>, Replicated), (Shard<1>, Shard<0>, Shard<0>), (Shard<1>, Shard<0>, Shard<1>), (Shard<1>, Shard<0>, PendingSum), (Shard<1>, Shard<1>, Replicated), (Shard<1>, Shard<1>, Shard<0>), (Shard<1>, Shard<1>, Shard<1>), (Shard<1>, Shard<1>, PendingSum), (Shard<1>, PendingSum, Replicated), (Shard<1>, PendingSum, Shard<0>), (Shard<1>, PendingSum, Shard<1>), (Shard<1>, PendingSum, PendingSum), (PendingSum, Replicated, Replicated), (PendingSum, Replicated, Shard<0>), (PendingSum, Replicated, Shard<1>), (PendingSum, Replicated, PendingSum), (PendingSum, Shard<0>, Replicated), (PendingSum, Shard<0>, Shard<0>), (PendingSum, Shard<0>, Shard<1>), (PendingSum, Shard<0>, PendingSum), (PendingSum, Shard<1>, Replicated), (PendingSum, Shard<1>, Shard<0>), (PendingSum, Shard<1>, Shard<1>), (PendingSum, Shard<1>, PendingSum), (PendingSum, PendingSum, Replicated), (PendingSum, PendingSum, Shard<0>), (PendingSum, PendingSum, Shard<1>), (PendingSum, PendingSum, PendingSum)]))
+        layouts!(matrix 1 => steps!($name 0))
+            .chain(layouts!(matrix 2 => steps!($name 0)))
+            .chain(layouts!(matrix 2 => steps!($name 1)))
+            .chain(layouts!(matrix 3 => steps!($name 0)))
+            .chain(layouts!(matrix 3 => steps!($name 1)))
+            .chain(layouts!(matrix 3 => steps!($name 2)))
             .collect::<Vec<Step>>()
     };
 }
@@ -98,11 +99,12 @@ fn agree(
 
 #[test]
 fn transitions_are_there_exactly_where_they_are_legal() {
-    use Placement::{PendingSum as P, Replicated as R, Shard as S};
+    use Placement::Shard as S;
+    let (replicated, pending) = (Placement::Replicated, Placement::PendingSum);
     use TransitionKind::{AllGather, AllReduce, AllToAll, Mask, Pad, ReduceScatter, Slice};
-    agree("all_reduce", &every_step!(all_reduce), |_| true, R, &[AllReduce]);
-    agree("all_gather", &every_step!(all_gather), |_| true, R, &[AllGather]);
-    agree("to_pending", &every_step!(to_pending), |_| true, P, &[Mask, Pad]);
+    agree("all_reduce", &every_step!(all_reduce), |_| true, replicated, &[AllReduce]);
+    agree("all_gather", &every_step!(all_gather), |_| true, replicated, &[AllGather]);
+    agree("to_pending", &every_step!(to_pending), |_| true, pending, &[Mask, Pad]);
     agree("reduce_scatter", &every_step!(reduce_scatter_0), |_| true, S(0), &[ReduceScatter]);
     agree("reduce_scatter", &every_step!(reduce_scatter_1), |_| true, S(1), &[ReduceScatter]);
     agree("slice", &every_step!(slice_0), |_| true, S(0), &[Slice]);
