@@ -6,6 +6,7 @@
 //! | neg, scale | `R→R` · `S(d)→S(d)` · `P→P` |
 //! | add, sub | `R,R→R` · `S(d),S(d)→S(d)` · `P,P→P` |
 //! | mul | `R,R→R` · `S(d),S(d)→S(d)` · `P,R→P` · `R,P→P` |
+//! | div ([`super::division`]) | `R,R→R` · `S(d),S(d)→S(d)` · `P,R→P` |
 
 use super::{MeshAxis, PendingSum, Replicated, Shard};
 

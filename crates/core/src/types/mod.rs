@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | add, sub | [`AddRule<L>`](elementwise::AddRule) | `Out` |
 //! | mul | [`MulRule<L>`](elementwise::MulRule) | `Out` |
+//! | div | [`DivRule<L>`](division::DivRule) | `Out` |
 //! | nonlinear functions | [`NonlinearRule`](elementwise::NonlinearRule) | the operand's |
 //! | adding a constant | [`ConstantRule`](elementwise::ConstantRule) | the operand's |
 //! | neg, scale | none: every placement passes | the operand's |
@@ -31,6 +32,7 @@
 pub mod axes;
 pub mod bias;
 pub mod cotangent;
+pub mod division;
 pub mod elementwise;
 pub mod loss;
 pub mod matmul;
@@ -44,7 +46,7 @@ use crate::layout::Layout;
 use crate::placement::Placement;
 
 pub use axes::{At, FitsRank, LayoutOn, MeshAxis};
-pub use stored::Stored;
+pub use stored::StoredLayout;
 
 /// Every rank of the mesh axis holds the whole tensor. The static form of `R`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

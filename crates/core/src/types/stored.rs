@@ -8,20 +8,20 @@ use super::{MeshAxis, Replicated, Shard};
     label = "inputs and parameters are complete: `Replicated` or `Shard<DIM>`, not `PendingSum`, on `{A}`",
     note = "a pending sum exists only between the op that makes it and its reduction; declare the value `Replicated` or `Shard<DIM>`, and call `.to_pending(axis)` on it if terms are wanted"
 )]
-pub trait Stored<A = MeshAxis<0>> {}
+pub trait StoredLayout<A = MeshAxis<0>> {}
 
-impl<A> Stored<A> for Replicated {}
-impl<const DIM: usize, A> Stored<A> for Shard<DIM> {}
-impl<A, B> Stored for (A, B)
+impl<A> StoredLayout<A> for Replicated {}
+impl<const DIM: usize, A> StoredLayout<A> for Shard<DIM> {}
+impl<A, B> StoredLayout for (A, B)
 where
-    A: Stored<MeshAxis<0>>,
-    B: Stored<MeshAxis<1>>,
+    A: StoredLayout<MeshAxis<0>>,
+    B: StoredLayout<MeshAxis<1>>,
 {
 }
-impl<A, B, C> Stored for (A, B, C)
+impl<A, B, C> StoredLayout for (A, B, C)
 where
-    A: Stored<MeshAxis<0>>,
-    B: Stored<MeshAxis<1>>,
-    C: Stored<MeshAxis<2>>,
+    A: StoredLayout<MeshAxis<0>>,
+    B: StoredLayout<MeshAxis<1>>,
+    C: StoredLayout<MeshAxis<2>>,
 {
 }

@@ -1,5 +1,6 @@
 //! Elementwise ops.
 
+use shardgrad_core::types::division::DivRule;
 use shardgrad_core::types::elementwise::{AddRule, ConstantRule, MulRule, NonlinearRule};
 
 use super::Tensor;
@@ -52,6 +53,22 @@ impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
         R: MulRule<L>,
     {
         Ok(Tensor::of(self.erase().mul(other.erase())?))
+    }
+
+    /// a / b, elementwise.
+    ///
+    /// # Errors
+    /// Shapes or element types differ.
+    #[track_caller]
+    #[allow(clippy::should_implement_trait, clippy::type_complexity)]
+    pub fn div<R>(
+        self,
+        other: Tensor<'g, RANK, R>,
+    ) -> Result<Tensor<'g, RANK, <R as DivRule<L>>::Out>, Error>
+    where
+        R: DivRule<L>,
+    {
+        Ok(Tensor::of(self.erase().div(other.erase())?))
     }
 
     /// −a. Linear: every layout passes.

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use shardgrad_core::Op;
-use shardgrad_core::types::{LayoutType, Stored};
+use shardgrad_core::types::{LayoutType, StoredLayout};
 
 use super::Tensor;
 use crate::builder::Var;
@@ -60,7 +60,7 @@ pub fn grad<'g, L, P: Parameters<'g>>(loss: Tensor<'g, 0, L>, parameters: P) -> 
     parameters.wrap(&mut gradients.into_iter())
 }
 
-impl<'g, const RANK: usize, L: LayoutType + Stored> Parameters<'g> for Tensor<'g, RANK, L> {
+impl<'g, const RANK: usize, L: LayoutType + StoredLayout> Parameters<'g> for Tensor<'g, RANK, L> {
     fn collect(&self, vars: &mut Vec<Var<'g>>) {
         vars.push(self.erase());
     }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use shardgrad_core::TensorType;
 use shardgrad_core::ops::Role;
 use shardgrad_core::types::cotangent::LaidOutAs;
-use shardgrad_core::types::{FitsRank, LayoutOn, LayoutType, Stored};
+use shardgrad_core::types::{FitsRank, LayoutOn, LayoutType, StoredLayout};
 
 use super::{Mesh, Tensor};
 use crate::error::Error;
@@ -90,7 +90,7 @@ impl<'g, const AXES: usize> Graph<'g, AXES> {
         shape: [usize; RANK],
     ) -> Result<Tensor<'g, RANK, L>, Error>
     where
-        L: LayoutType + LayoutOn<AXES> + FitsRank<RANK> + Stored,
+        L: LayoutType + LayoutOn<AXES> + FitsRank<RANK> + StoredLayout,
     {
         self.leaf(name, Role::Input, TensorType::new(shape, self.graph.dtype()))
     }
@@ -106,7 +106,7 @@ impl<'g, const AXES: usize> Graph<'g, AXES> {
         shape: [usize; RANK],
     ) -> Result<Tensor<'g, RANK, L>, Error>
     where
-        L: LayoutType + LayoutOn<AXES> + FitsRank<RANK> + Stored,
+        L: LayoutType + LayoutOn<AXES> + FitsRank<RANK> + StoredLayout,
     {
         self.leaf(name, Role::Input, TensorType::new(shape, shardgrad_core::DType::I32))
     }
@@ -122,7 +122,7 @@ impl<'g, const AXES: usize> Graph<'g, AXES> {
         shape: [usize; RANK],
     ) -> Result<Tensor<'g, RANK, L>, Error>
     where
-        L: LayoutType + LayoutOn<AXES> + FitsRank<RANK> + Stored,
+        L: LayoutType + LayoutOn<AXES> + FitsRank<RANK> + StoredLayout,
     {
         self.leaf(name, Role::Param, TensorType::new(shape, self.graph.dtype()))
     }
@@ -132,7 +132,7 @@ impl<'g, const AXES: usize> Graph<'g, AXES> {
     /// # Errors
     /// Another output has the name.
     #[track_caller]
-    pub fn loss<L: Stored>(self, name: &str, loss: Tensor<'g, 0, L>) -> Result<(), Error> {
+    pub fn loss<L: StoredLayout>(self, name: &str, loss: Tensor<'g, 0, L>) -> Result<(), Error> {
         self.graph.output(name, loss.erase(), OutputRole::Loss)
     }
 
@@ -141,7 +141,7 @@ impl<'g, const AXES: usize> Graph<'g, AXES> {
     /// # Errors
     /// Another output or value has the name.
     #[track_caller]
-    pub fn output<const RANK: usize, L: LayoutType + Stored>(
+    pub fn output<const RANK: usize, L: LayoutType + StoredLayout>(
         self,
         name: &str,
         value: Tensor<'g, RANK, L>,

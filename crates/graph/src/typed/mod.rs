@@ -38,7 +38,7 @@ pub use grad::{Parameters, grad};
 pub use graph::Graph;
 pub use mesh::Mesh;
 pub use shardgrad_core::types::{
-    FitsRank, LayoutOn, LayoutType, MeshAxis, PendingSum, Replicated, Shard, Stored,
+    FitsRank, LayoutOn, LayoutType, MeshAxis, PendingSum, Replicated, Shard, StoredLayout,
 };
 pub use tensor::Tensor;
 pub use transition::Over;

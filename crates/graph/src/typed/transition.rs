@@ -181,7 +181,7 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
         self,
     ) -> Result<Tensor<'g, RANK, <L as Becomes<Shard<DIM>, X>>::Out>, Error>
     where
-        Shard<DIM>: FitsRank<RANK>,
+        Shard<DIM>: FitsRank<RANK, X>,
         X: ReduceScatterRule<DIM, L>,
         L: Becomes<Shard<DIM>, X>,
         <L as Becomes<Shard<DIM>, X>>::Out: LayoutType,
@@ -199,7 +199,7 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
         self,
     ) -> Result<Tensor<'g, RANK, <L as Becomes<Shard<TO>, X>>::Out>, Error>
     where
-        Shard<TO>: FitsRank<RANK>,
+        Shard<TO>: FitsRank<RANK, X>,
         X: AllToAllRule<FROM, TO, L>,
         L: Becomes<Shard<TO>, X>,
         <L as Becomes<Shard<TO>, X>>::Out: LayoutType,
@@ -217,7 +217,7 @@ impl<'g, const RANK: usize, L, X> Over<'g, RANK, L, X> {
         self,
     ) -> Result<Tensor<'g, RANK, <L as Becomes<Shard<DIM>, X>>::Out>, Error>
     where
-        Shard<DIM>: FitsRank<RANK>,
+        Shard<DIM>: FitsRank<RANK, X>,
         X: SliceRule<DIM, L>,
         L: Becomes<Shard<DIM>, X>,
         <L as Becomes<Shard<DIM>, X>>::Out: LayoutType,

@@ -31,5 +31,5 @@ pub use shardgrad_graph::Error;
 pub use shardgrad_graph::Graph as Untyped;
 pub use shardgrad_graph::typed::{
     FitsRank, Graph, LayoutOn, LayoutType, Mesh, MeshAxis, Over, Parameters, PendingSum,
-    Replicated, Shard, Stored, Tensor, grad, vjp,
+    Replicated, Shard, StoredLayout, Tensor, grad, vjp,
 };

@@ -1,28 +1,14 @@
-//! Pullbacks of elementwise ops.
+//! Pullbacks of elementwise functions of one operand.
 
 use std::marker::PhantomData;
 
 use shardgrad_core::types::cotangent::CotangentFor;
-use shardgrad_core::types::elementwise::{AddRule, ElementwiseOut, MulRule, NonlinearRule};
+use shardgrad_core::types::elementwise::{ConstantRule, NonlinearRule};
 
 use super::pull;
 use crate::builder::Var;
 use crate::error::Error;
 use crate::typed::Tensor;
-
-/// Pullback of [`Tensor::add_vjp`] and [`Tensor::sub_vjp`].
-#[derive(Clone, Copy)]
-pub struct AddPullback<'g, const RANK: usize, Y> {
-    result: Var<'g>,
-    layouts: PhantomData<Y>,
-}
-
-/// Pullback of [`Tensor::mul_vjp`].
-#[derive(Clone, Copy)]
-pub struct MulPullback<'g, const RANK: usize, A, B, Y> {
-    result: Var<'g>,
-    layouts: PhantomData<(A, B, Y)>,
-}
 
 /// Pullback of a nonlinear function: `relu_vjp` and so on.
 #[derive(Clone, Copy)]
@@ -31,7 +17,7 @@ pub struct UnaryPullback<'g, const RANK: usize, Y> {
     layouts: PhantomData<Y>,
 }
 
-/// Pullback of [`Tensor::scale_vjp`] and [`Tensor::neg_vjp`].
+/// Pullback of [`Tensor::scale_vjp`], [`Tensor::neg_vjp`] and [`Tensor::add_const_vjp`].
 #[derive(Clone, Copy)]
 pub struct LinearPullback<'g, const RANK: usize, Y> {
     result: Var<'g>,
@@ -39,69 +25,6 @@ pub struct LinearPullback<'g, const RANK: usize, Y> {
 }
 
 impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
-    /// [`Tensor::add`] with its pullback.
-    ///
-    /// # Errors
-    /// As [`Tensor::add`].
-    #[track_caller]
-    #[allow(clippy::type_complexity)]
-    pub fn add_vjp<R>(
-        self,
-        other: Tensor<'g, RANK, R>,
-    ) -> Result<
-        (Tensor<'g, RANK, <R as AddRule<L>>::Out>, AddPullback<'g, RANK, <R as AddRule<L>>::Out>),
-        Error,
-    >
-    where
-        R: AddRule<L>,
-    {
-        let y = self.add(other)?;
-        Ok((y, AddPullback { result: y.erase(), layouts: PhantomData }))
-    }
-
-    /// [`Tensor::sub`] with its pullback.
-    ///
-    /// # Errors
-    /// As [`Tensor::sub`].
-    #[track_caller]
-    #[allow(clippy::type_complexity)]
-    pub fn sub_vjp<R>(
-        self,
-        other: Tensor<'g, RANK, R>,
-    ) -> Result<
-        (Tensor<'g, RANK, <R as AddRule<L>>::Out>, AddPullback<'g, RANK, <R as AddRule<L>>::Out>),
-        Error,
-    >
-    where
-        R: AddRule<L>,
-    {
-        let y = self.sub(other)?;
-        Ok((y, AddPullback { result: y.erase(), layouts: PhantomData }))
-    }
-
-    /// [`Tensor::mul`] with its pullback.
-    ///
-    /// # Errors
-    /// As [`Tensor::mul`].
-    #[track_caller]
-    #[allow(clippy::type_complexity)]
-    pub fn mul_vjp<R>(
-        self,
-        other: Tensor<'g, RANK, R>,
-    ) -> Result<
-        (
-            Tensor<'g, RANK, <R as MulRule<L>>::Out>,
-            MulPullback<'g, RANK, L, R, <R as MulRule<L>>::Out>,
-        ),
-        Error,
-    >
-    where
-        R: MulRule<L>,
-    {
-        let y = self.mul(other)?;
-        Ok((y, MulPullback { result: y.erase(), layouts: PhantomData }))
-    }
-
     /// [`Tensor::scale`] with its pullback.
     ///
     /// # Errors
@@ -119,6 +42,19 @@ impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
     #[track_caller]
     pub fn neg_vjp(self) -> Result<(Self, LinearPullback<'g, RANK, L>), Error> {
         let y = self.neg()?;
+        Ok((y, LinearPullback { result: y.erase(), layouts: PhantomData }))
+    }
+
+    /// [`Tensor::add_const`] with its pullback.
+    ///
+    /// # Errors
+    /// As [`Tensor::add_const`].
+    #[track_caller]
+    pub fn add_const_vjp(self, c: f64) -> Result<(Self, LinearPullback<'g, RANK, L>), Error>
+    where
+        L: ConstantRule,
+    {
+        let y = self.add_const(c)?;
         Ok((y, LinearPullback { result: y.erase(), layouts: PhantomData }))
     }
 
@@ -250,52 +186,6 @@ impl<'g, const RANK: usize, L> Tensor<'g, RANK, L> {
     {
         let y = self.reciprocal()?;
         Ok((y, UnaryPullback { result: y.erase(), layouts: PhantomData }))
-    }
-}
-
-impl<'g, const RANK: usize, Y> AddPullback<'g, RANK, Y> {
-    /// Cotangents of both operands.
-    ///
-    /// # Errors
-    /// The cotangent is not of the result's shape.
-    #[track_caller]
-    #[allow(clippy::type_complexity)]
-    pub fn pull<D>(
-        self,
-        cotangent: Tensor<'g, RANK, D>,
-    ) -> Result<(Tensor<'g, RANK, D>, Tensor<'g, RANK, D>), Error>
-    where
-        D: CotangentFor<Y>,
-    {
-        let dy = cotangent.erase();
-        Ok((Tensor::of(pull(self.result, dy, 0)?), Tensor::of(pull(self.result, dy, 1)?)))
-    }
-}
-
-impl<'g, const RANK: usize, A, B, Y> MulPullback<'g, RANK, A, B, Y> {
-    /// Cotangents of both factors: dY · b and dY · a.
-    ///
-    /// # Errors
-    /// The cotangent is not of the product's shape.
-    #[track_caller]
-    #[allow(clippy::type_complexity)]
-    pub fn pull<D>(
-        self,
-        cotangent: Tensor<'g, RANK, D>,
-    ) -> Result<
-        (
-            Tensor<'g, RANK, <B as ElementwiseOut<D>>::Out>,
-            Tensor<'g, RANK, <A as ElementwiseOut<D>>::Out>,
-        ),
-        Error,
-    >
-    where
-        D: CotangentFor<Y>,
-        A: ElementwiseOut<D>,
-        B: ElementwiseOut<D>,
-    {
-        let dy = cotangent.erase();
-        Ok((Tensor::of(pull(self.result, dy, 0)?), Tensor::of(pull(self.result, dy, 1)?)))
     }
 }
 

@@ -26,16 +26,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod arithmetic;
 mod elementwise;
 mod loss;
 mod matmul;
+mod matmul_transposed;
 mod reduce;
 
 use std::panic::Location;
 
-pub use elementwise::{AddPullback, LinearPullback, MulPullback, UnaryPullback};
+pub use arithmetic::{AddPullback, DivPullback, MulPullback};
+pub use elementwise::{LinearPullback, UnaryPullback};
 pub use loss::LossPullback;
 pub use matmul::{BiasPullback, MatmulPullback};
+pub use matmul_transposed::{MatmulNtPullback, MatmulTnPullback};
 pub use reduce::{MeanPullback, SumPullback, TransposePullback};
 
 use crate::builder::Var;
