@@ -78,9 +78,10 @@ impl<A, B, C> LayoutOn<3> for (A, B, C) {}
 
 /// Layouts that a tensor with `RANK` dims can have: each sharded dim is one of its dims.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` names a dim that a tensor with {RANK} dim(s) does not have",
-    label = "`{Self}` of a tensor with {RANK} dim(s), on `{A}`",
-    note = "dims count from 0: a matrix can be `Shard<0>` (its rows) or `Shard<1>` (its columns), a vector `Shard<0>`"
+    message = "a typed tensor with {RANK} dim(s) cannot be `{Self}`",
+    label = "`{Self}` of a tensor with {RANK} dim(s), on `{A}`: the dim is not there, or the tensor has more than three",
+    note = "dims count from 0: a matrix can be `Shard<0>` (its rows) or `Shard<1>` (its columns), a vector `Shard<0>`",
+    note = "shards of a tensor with more than three dims have no type: use the untyped graph, and pin the value there"
 )]
 pub trait FitsRank<const RANK: usize, A = MeshAxis<0>> {}
 
@@ -104,4 +105,52 @@ where
     B: FitsRank<RANK, MeshAxis<1>>,
     C: FitsRank<RANK, MeshAxis<2>>,
 {
+}
+
+/// Guard of ops on two operands: both lie on a mesh of the same number of axes. `Self` is the right operand's layout.
+///
+/// The other guards are asked of [`Right`](SameMesh::Right), which is `Self` again: where the meshes differ there is no
+/// such type, so that rustc reports this guard alone.
+#[diagnostic::on_unimplemented(
+    message = "`{L}` and `{Self}` are layouts over meshes of different numbers of axes",
+    label = "the operands do not lie on the same mesh",
+    note = "build both operands with the same `typed::Graph`"
+)]
+pub trait SameMesh<L> {
+    /// The right operand's layout.
+    type Right;
+}
+
+impl SameMesh<Replicated> for Replicated {
+    type Right = Self;
+}
+impl<const LEFT: usize> SameMesh<Shard<LEFT>> for Replicated {
+    type Right = Self;
+}
+impl SameMesh<PendingSum> for Replicated {
+    type Right = Self;
+}
+impl<const DIM: usize> SameMesh<Replicated> for Shard<DIM> {
+    type Right = Self;
+}
+impl<const DIM: usize, const LEFT: usize> SameMesh<Shard<LEFT>> for Shard<DIM> {
+    type Right = Self;
+}
+impl<const DIM: usize> SameMesh<PendingSum> for Shard<DIM> {
+    type Right = Self;
+}
+impl SameMesh<Replicated> for PendingSum {
+    type Right = Self;
+}
+impl<const LEFT: usize> SameMesh<Shard<LEFT>> for PendingSum {
+    type Right = Self;
+}
+impl SameMesh<PendingSum> for PendingSum {
+    type Right = Self;
+}
+impl<L0, L1, R0, R1> SameMesh<(L0, L1)> for (R0, R1) {
+    type Right = Self;
+}
+impl<L0, L1, L2, R0, R1, R2> SameMesh<(L0, L1, L2)> for (R0, R1, R2) {
+    type Right = Self;
 }

@@ -2,6 +2,7 @@
 //!
 //! Admissible per axis: `R,R→R` · `S(0),R→S(0)` · `S(1),S(0)→S(1)` · `P,P→P`.
 
+use super::axes::SameMesh;
 use super::{MeshAxis, PendingSum, Replicated, Shard};
 
 /// `Self` may be the layout of a bias added to a matrix laid out as `L`.
@@ -12,30 +13,11 @@ pub trait BiasRule<L> {
 
 impl<L, B> BiasRule<L> for B
 where
-    B: SameMesh<L> + BiasAfterReduction<L> + BiasComplete<L> + BiasAlongFeatures<L>,
+    B: SameMesh<L>,
+    B::Right: BiasAfterReduction<L> + BiasComplete<L> + BiasAlongFeatures<L>,
 {
     type Out = L;
 }
-
-/// Guard: both operands lie on a mesh with the same number of axes.
-#[diagnostic::on_unimplemented(
-    message = "`{L}` and `{Self}` are layouts over meshes of different numbers of axes",
-    label = "the operands do not lie on the same mesh",
-    note = "build both operands with the same `typed::Graph`"
-)]
-pub trait SameMesh<L> {}
-
-impl SameMesh<Replicated> for Replicated {}
-impl SameMesh<PendingSum> for Replicated {}
-impl<const LEFT: usize> SameMesh<Shard<LEFT>> for Replicated {}
-impl<const DIM: usize> SameMesh<Replicated> for Shard<DIM> {}
-impl<const DIM: usize> SameMesh<PendingSum> for Shard<DIM> {}
-impl<const DIM: usize, const LEFT: usize> SameMesh<Shard<LEFT>> for Shard<DIM> {}
-impl SameMesh<Replicated> for PendingSum {}
-impl SameMesh<PendingSum> for PendingSum {}
-impl<const LEFT: usize> SameMesh<Shard<LEFT>> for PendingSum {}
-impl<L0, L1, R0, R1> SameMesh<(L0, L1)> for (R0, R1) {}
-impl<L0, L1, L2, R0, R1, R2> SameMesh<(L0, L1, L2)> for (R0, R1, R2) {}
 
 /// Guard: a complete bias is not added to a pending sum.
 #[diagnostic::on_unimplemented(

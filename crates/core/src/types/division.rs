@@ -2,6 +2,7 @@
 //!
 //! Admissible per axis: `R,R→R` · `S(d),S(d)→S(d)` · `P,R→P`.
 
+use super::axes::SameMesh;
 use super::elementwise::{ElementwiseOut, SameShards};
 use super::{MeshAxis, PendingSum, Replicated, Shard};
 
@@ -13,9 +14,10 @@ pub trait DivRule<L> {
 
 impl<L, R> DivRule<L> for R
 where
-    R: ElementwiseOut<L> + DivisorComplete<L> + PendingOverReplicated<L> + SameShards<L>,
+    R: SameMesh<L>,
+    R::Right: ElementwiseOut<L> + DivisorComplete<L> + PendingOverReplicated<L> + SameShards<L>,
 {
-    type Out = <R as ElementwiseOut<L>>::Out;
+    type Out = <R::Right as ElementwiseOut<L>>::Out;
 }
 
 /// Guard: the divisor is not pending.

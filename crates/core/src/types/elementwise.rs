@@ -8,6 +8,7 @@
 //! | mul | `R,R→R` · `S(d),S(d)→S(d)` · `P,R→P` · `R,P→P` |
 //! | div ([`super::division`]) | `R,R→R` · `S(d),S(d)→S(d)` · `P,R→P` |
 
+use super::axes::SameMesh;
 use super::{MeshAxis, PendingSum, Replicated, Shard};
 
 /// Layouts of which a nonlinear function may be taken.
@@ -66,9 +67,10 @@ pub trait AddRule<L> {
 
 impl<L, R> AddRule<L> for R
 where
-    R: ElementwiseOut<L> + BothPendingOrNeither<L> + SameShards<L>,
+    R: SameMesh<L>,
+    R::Right: ElementwiseOut<L> + BothPendingOrNeither<L> + SameShards<L>,
 {
-    type Out = <R as ElementwiseOut<L>>::Out;
+    type Out = <R::Right as ElementwiseOut<L>>::Out;
 }
 
 /// `Self` may be multiplied elementwise with a value laid out as `L`.
@@ -79,9 +81,10 @@ pub trait MulRule<L> {
 
 impl<L, R> MulRule<L> for R
 where
-    R: ElementwiseOut<L> + NotBothPending<L> + PendingMeetsReplicated<L> + SameShards<L>,
+    R: SameMesh<L>,
+    R::Right: ElementwiseOut<L> + NotBothPending<L> + PendingMeetsReplicated<L> + SameShards<L>,
 {
-    type Out = <R as ElementwiseOut<L>>::Out;
+    type Out = <R::Right as ElementwiseOut<L>>::Out;
 }
 
 /// The result's placement of an elementwise op, where its guards hold.

@@ -4,7 +4,7 @@
 //! `R,R→R` · `S(0),S(0)→P`. A loss that is a `PendingSum` is complete after one `all_reduce` of a scalar. Cross-entropy
 //! over sharded classes is no single rule: it needs communication inside the log-softmax, so it is refused here.
 
-use super::bias::SameMesh;
+use super::axes::SameMesh;
 use super::elementwise::SameShards;
 use super::{MeshAxis, PendingSum, Replicated, Shard};
 
@@ -17,7 +17,8 @@ pub trait MseRule<L> {
 impl<L, T> MseRule<L> for T
 where
     L: LossOut,
-    T: SameMesh<L> + CompleteForLoss<L> + SameShards<L>,
+    T: SameMesh<L>,
+    T::Right: CompleteForLoss<L> + SameShards<L>,
 {
     type Out = <L as LossOut>::Out;
 }
@@ -31,7 +32,8 @@ pub trait CrossEntropyRule<L> {
 impl<L, T> CrossEntropyRule<L> for T
 where
     L: LossOut,
-    T: SameMesh<L> + CompleteForLoss<L> + ClassesWhole<L> + LabelsAlongRows<L>,
+    T: SameMesh<L>,
+    T::Right: CompleteForLoss<L> + ClassesWhole<L> + LabelsAlongRows<L>,
 {
     type Out = <L as LossOut>::Out;
 }

@@ -3,6 +3,7 @@
 //! Admissible per axis: `R,R→R` · `S(0),R→S(0)` · `R,S(1)→S(1)` · `S(1),S(0)→P` · `P,R→P` · `R,P→P`.
 //! The contraction dim is dim 1 of the left operand and dim 0 of the right one.
 
+use super::axes::SameMesh;
 use super::elementwise::{NotBothPending, PendingMeetsReplicated};
 use super::{MeshAxis, PendingSum, Replicated, Shard};
 
@@ -14,13 +15,14 @@ pub trait MatmulRule<L> {
 
 impl<L, R> MatmulRule<L> for R
 where
-    R: MatmulOut<L>
+    R: SameMesh<L>,
+    R::Right: MatmulOut<L>
         + NotBothPending<L>
         + PendingMeetsReplicated<L>
         + MatmulContraction<L>
         + MatmulRowsOrColumns<L>,
 {
-    type Out = <R as MatmulOut<L>>::Out;
+    type Out = <R::Right as MatmulOut<L>>::Out;
 }
 
 /// The product's placement, where the guards hold.

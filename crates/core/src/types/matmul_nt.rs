@@ -3,6 +3,7 @@
 //! Admissible per axis: `R,R→R` · `S(0),R→S(0)` · `R,S(0)→S(1)` · `S(1),S(1)→P` · `P,R→P` · `R,P→P`.
 //! The contraction dim is dim 1 of the left operand and dim 1 of the right one.
 
+use super::axes::SameMesh;
 use super::elementwise::{NotBothPending, PendingMeetsReplicated};
 use super::{MeshAxis, PendingSum, Replicated, Shard};
 
@@ -14,13 +15,14 @@ pub trait MatmulNtRule<L> {
 
 impl<L, R> MatmulNtRule<L> for R
 where
-    R: MatmulNtOut<L>
+    R: SameMesh<L>,
+    R::Right: MatmulNtOut<L>
         + NotBothPending<L>
         + PendingMeetsReplicated<L>
         + MatmulNtContraction<L>
         + MatmulNtRowsOrColumns<L>,
 {
-    type Out = <R as MatmulNtOut<L>>::Out;
+    type Out = <R::Right as MatmulNtOut<L>>::Out;
 }
 
 /// The product's placement, where the guards hold.

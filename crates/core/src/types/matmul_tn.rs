@@ -3,6 +3,7 @@
 //! Admissible per axis: `R,R→R` · `S(1),R→S(0)` · `R,S(1)→S(1)` · `S(0),S(0)→P` · `P,R→P` · `R,P→P`.
 //! The contraction dim is dim 0 of the left operand and dim 0 of the right one.
 
+use super::axes::SameMesh;
 use super::elementwise::{NotBothPending, PendingMeetsReplicated};
 use super::{MeshAxis, PendingSum, Replicated, Shard};
 
@@ -14,13 +15,14 @@ pub trait MatmulTnRule<L> {
 
 impl<L, R> MatmulTnRule<L> for R
 where
-    R: MatmulTnOut<L>
+    R: SameMesh<L>,
+    R::Right: MatmulTnOut<L>
         + NotBothPending<L>
         + PendingMeetsReplicated<L>
         + MatmulTnContraction<L>
         + MatmulTnRowsOrColumns<L>,
 {
-    type Out = <R as MatmulTnOut<L>>::Out;
+    type Out = <R::Right as MatmulTnOut<L>>::Out;
 }
 
 /// The product's placement, where the guards hold.

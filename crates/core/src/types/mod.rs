@@ -27,7 +27,8 @@
 //! guard fails, so a fault has one message and the message is about that fault. A layout of several axes satisfies a guard
 //! if each axis does; the guard's last parameter says which axis is meant, and its message names it. All impls are
 //! written out, since rustc shows them in its help. That the rules equal [`crate::rules::axis_rules`], both ways, is a
-//! test.
+//! test. Guards are asked of [`SameMesh::Right`](axes::SameMesh::Right), so that operands on meshes of different numbers of
+//! axes meet one message and not all.
 
 pub mod axes;
 pub mod bias;
@@ -70,6 +71,7 @@ pub trait PlacementType: sealed::Sealed + Copy + 'static {
     const PLACEMENT: Placement;
 }
 
+impl<const I: usize> sealed::Sealed for MeshAxis<I> {}
 impl sealed::Sealed for Replicated {}
 impl<const DIM: usize> sealed::Sealed for Shard<DIM> {}
 impl sealed::Sealed for PendingSum {}

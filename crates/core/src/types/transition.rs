@@ -12,6 +12,7 @@
 //! A dim that several axes shard is split by the earlier axis first. Only the innermost one can leave or enter it by a
 //! named transition: the blocks of an outer one interleave.
 
+use super::sealed::Sealed;
 use super::{At, MeshAxis, PendingSum, Replicated, Shard};
 
 /// The layout with the placement `P` on the axis `X`, or on both axes of a pair. Says nothing about whether one transition
@@ -37,8 +38,9 @@ where
 }
 
 /// `Self` is an axis, or a pair of axes, on which a value laid out as `L` has a pending sum to reduce. The rules of
-/// transitions are traits of the axis: rustc then reports the guard on the layout, and not the rule.
-pub trait AllReduceRule<L> {}
+/// transitions are traits of the axis: rustc then reports the guard on the layout, and not the rule. They are sealed, so that
+/// no other type can pose as an axis.
+pub trait AllReduceRule<L>: Sealed {}
 
 impl<L, const I: usize> AllReduceRule<L> for MeshAxis<I>
 where
@@ -56,7 +58,7 @@ where
 }
 
 /// `Self` is an axis over which a value laid out as `L` can be gathered.
-pub trait AllGatherRule<L> {}
+pub trait AllGatherRule<L>: Sealed {}
 
 impl<L, const I: usize> AllGatherRule<L> for MeshAxis<I>
 where
@@ -67,7 +69,7 @@ where
 }
 
 /// `Self` is an axis over which a pending value laid out as `L` can be reduced to blocks of dim `DIM`.
-pub trait ReduceScatterRule<const DIM: usize, L> {}
+pub trait ReduceScatterRule<const DIM: usize, L>: Sealed {}
 
 impl<L, const DIM: usize, const I: usize> ReduceScatterRule<DIM, L> for MeshAxis<I>
 where
@@ -78,7 +80,7 @@ where
 }
 
 /// `Self` is an axis over which a value laid out as `L` shards dim `FROM` and can shard dim `TO` instead.
-pub trait AllToAllRule<const FROM: usize, const TO: usize, L> {}
+pub trait AllToAllRule<const FROM: usize, const TO: usize, L>: Sealed {}
 
 impl<L, const FROM: usize, const TO: usize, const I: usize> AllToAllRule<FROM, TO, L>
     for MeshAxis<I>
@@ -91,7 +93,7 @@ where
 }
 
 /// `Self` is an axis over which a value laid out as `L` is replicated and can be cut into blocks of dim `DIM`.
-pub trait SliceRule<const DIM: usize, L> {}
+pub trait SliceRule<const DIM: usize, L>: Sealed {}
 
 impl<L, const DIM: usize, const I: usize> SliceRule<DIM, L> for MeshAxis<I>
 where
@@ -102,7 +104,7 @@ where
 }
 
 /// `Self` is an axis on which a value laid out as `L` is complete and can become terms of a sum.
-pub trait ToPendingRule<L> {}
+pub trait ToPendingRule<L>: Sealed {}
 
 impl<L, const I: usize> ToPendingRule<L> for MeshAxis<I>
 where
@@ -154,9 +156,9 @@ impl<const FROM: usize, X> IsShardOf<FROM, X> for Shard<FROM> {}
 
 /// Guard of `all_to_all`: the dims differ.
 #[diagnostic::on_unimplemented(
-    message = "`all_to_all` from dim {FROM} to the same dim changes nothing",
-    label = "the value is a `{Self}` already",
-    note = "drop this call, or write another dim to shard: `all_to_all::<FROM, TO>`"
+    message = "`all_to_all` needs two different dims below 3, but found {FROM} and that of `{Self}`",
+    label = "from dim {FROM} to `{Self}`",
+    note = "to the same dim nothing changes: drop this call; to shard another dim, write it as the second one: `all_to_all::<FROM, TO>`"
 )]
 pub trait AnotherDimThan<const FROM: usize> {}
 
@@ -189,11 +191,6 @@ impl<X> NotYetPending<X> for Replicated {}
 impl<const DIM: usize, X> NotYetPending<X> for Shard<DIM> {}
 
 /// Guard: `X` is the innermost axis of the dim that `Self` shards; `I` lists the placements on the later axes.
-#[diagnostic::on_unimplemented(
-    message = "`{X}` is not the innermost mesh axis that shards the dim of `{Self}`: a later axis shards it, too",
-    label = "blocks of `{X}` alone would interleave with those of the later axis",
-    note = "start with the innermost axis: call `.all_gather(axis)` on it first; the dim can be sharded over it again afterwards"
-)]
 pub trait InnermostOf<I, X> {}
 
 impl<I, X> InnermostOf<I, X> for Replicated {}
@@ -208,8 +205,8 @@ where
 
 /// Guard: this placement of an inner axis leaves dim `DIM` alone.
 #[diagnostic::on_unimplemented(
-    message = "`{X}` is not the innermost mesh axis of dim {DIM}: an inner axis shards the dim, too",
-    label = "an inner axis is `{Self}`: blocks of `{X}` alone would interleave",
+    message = "dim {DIM} can be cut or joined over `{X}` only where no inner mesh axis shards it, but an inner axis is `{Self}`",
+    label = "an inner axis is `{Self}`: blocks of `{X}` alone would interleave with its blocks",
     note = "start with the innermost axis: call `.all_gather(axis)` on it first; the dim can be sharded over it again afterwards"
 )]
 pub trait DoesNotSplit<const DIM: usize, X> {}
