@@ -5,7 +5,10 @@
 // `Tensor<2, Replicated>` reads better than `Tensor<'_, 2, Replicated>`.
 #![allow(elided_lifetimes_in_paths)]
 
-use shardgrad::typed::{DType, Mesh, PendingSum, Replicated, Shard, Tensor, Untyped};
+use shardgrad::graph::Activation;
+use shardgrad::typed::{
+    DType, MegatronMlp, Mesh, PendingSum, Replicated, Shard, Tensor, Untyped, grad,
+};
 use shardgrad_examples::equals_dense;
 
 /// A batch in parts over `dp`, whole over `tp`.
@@ -51,6 +54,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     g.update(b1, b1.sub(db1.all_reduce(dp)?.scale(0.125)?)?)?;
     g.loss("loss", loss.all_reduce(dp)?)?;
 
+    let planned = equals_dense(&g.finish(), mesh.get())?;
+    println!("{}", planned.explain());
+
+    // The same out of layers, with the backward pass by reverse mode: the layers know both axes by the graph they are on.
+    let graph = Untyped::new("megatron", DType::F64);
+    let g = graph.on(&mesh)?;
+    let x: Rows<'_> = g.input("x", [8, 6])?;
+    let target: Rows<'_> = g.input("y", [8, 4])?;
+    let model = MegatronMlp::new(g, &[6, 10, 4], Activation::Relu)?;
+    let y: Rows<'_> = model.forward(x, tp)?;
+    let loss = y.mse(target)?;
+    let gradient = grad(loss, model.clone())?;
+    let dw0: Tensor<2, (Replicated, Shard<1>)> = gradient.blocks[0].column.weight; // reduced over dp
+    let _ = dw0;
+    model.descend(g, &gradient, 0.125)?;
+    g.loss("loss", loss.all_reduce(dp)?)?;
     let planned = equals_dense(&g.finish(), mesh.get())?;
     println!("{}", planned.explain());
     Ok(())

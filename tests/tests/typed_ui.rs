@@ -8,8 +8,12 @@
 
 #[path = "../ui/compiles/all_reduce_of_replicated.rs"]
 pub mod all_reduce_of_replicated;
+#[path = "../ui/compiles/axis_of_another_mesh.rs"]
+pub mod axis_of_another_mesh;
 #[path = "../ui/compiles/bias_before_reduction.rs"]
 pub mod bias_before_reduction;
+#[path = "../ui/compiles/division_by_pending.rs"]
+pub mod division_by_pending;
 #[path = "../ui/compiles/gather_of_the_outer_axis.rs"]
 pub mod gather_of_the_outer_axis;
 #[path = "../ui/compiles/incomplete_input_gradient.rs"]
@@ -22,6 +26,8 @@ pub mod loss_over_sharded_classes;
 pub mod matmul_of_columns;
 #[path = "../ui/compiles/matmul_one_sided.rs"]
 pub mod matmul_one_sided;
+#[path = "../ui/compiles/operands_of_two_meshes.rs"]
+pub mod operands_of_two_meshes;
 #[path = "../ui/compiles/pending_parameter.rs"]
 pub mod pending_parameter;
 #[path = "../ui/compiles/product_of_pending.rs"]
@@ -42,7 +48,7 @@ pub mod third_dim_of_a_matrix;
 pub mod update_with_unreduced_gradient;
 
 /// The cases. Each is `ui/refused/NAME.rs`, and its twin a module above.
-const CASES: [&str; 17] = [
+const CASES: [&str; 20] = [
     "relu_of_pending",
     "product_of_pending",
     "replicated_plus_pending",
@@ -60,6 +66,9 @@ const CASES: [&str; 17] = [
     "pending_parameter",
     "gather_of_the_outer_axis",
     "loss_over_sharded_classes",
+    "operands_of_two_meshes",
+    "division_by_pending",
+    "axis_of_another_mesh",
 ];
 
 #[test]

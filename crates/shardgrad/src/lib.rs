@@ -56,6 +56,8 @@ pub use nn::Mlp;
 pub use planned::Planned;
 pub use trainer::Trainer;
 pub use training::{Batch, Training};
+#[doc(no_inline)]
+pub use typed::{PendingSum, Replicated, Shard};
 
 pub use shardgrad_core as core;
 pub use shardgrad_graph as graph;

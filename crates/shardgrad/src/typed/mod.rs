@@ -21,9 +21,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod excess;
 pub mod layers;
+pub mod megatron;
 pub mod tutorial;
 
+pub use excess::{Excess, ExplicitTransition, excess};
 pub use layers::{ColumnLinear, MegatronBlock, MegatronMlp, RowLinear};
 pub use shardgrad_core::DType;
 pub use shardgrad_core::types as rules;

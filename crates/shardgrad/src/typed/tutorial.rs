@@ -164,6 +164,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! On a mesh `dp, tp` the same layers cut the batch over the first axis. The graph's mesh says which of the two is meant:
+//!
+//! ```
+//! # use shardgrad::typed::{DType, MegatronMlp, Mesh, Replicated, Shard, Tensor, Untyped};
+//! # use shardgrad::graph::Activation;
+//! let mesh = Mesh::new([("dp", 2), ("tp", 4)])?;
+//! let (_, tp) = mesh.axes();
+//! let graph = Untyped::new("layers on two axes", DType::F32);
+//! let g = graph.on(&mesh)?;
+//! let x: Tensor<2, (Shard<0>, Replicated)> = g.input("x", [64, 128])?;
+//! let model = MegatronMlp::new(g, &[128, 512, 128], Activation::Gelu)?;
+//! let out: Tensor<2, (Shard<0>, Replicated)> = model.forward(x, tp)?;
+//! g.output("out", out)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # 8. In and out
 //!
 //! A typed tensor is a handle on a node of an ordinary graph. [`Tensor::erase`] gives the untyped handle, always;
@@ -180,8 +196,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What types do not say: sizes. Extents are checked when the op is built, with an error that names them; whether p
+//! What types do not say: cost. A program that compiles may gather what need not be gathered; [`excess()`] compares its plan
+//! with the plan without its explicit transitions and names the ones that cost more than they must.
+//!
+//! Nor do they say sizes. Extents are checked when the op is built, with an error that names them; whether p
 //! divides an extent does not matter, blocks may be uneven.
 
 #[cfg(doc)]
-use super::{ColumnLinear, MegatronMlp, PendingSum, Replicated, RowLinear, Shard, Tensor, grad};
+use super::{
+    ColumnLinear, MegatronMlp, PendingSum, Replicated, RowLinear, Shard, Tensor, excess, grad,
+};
