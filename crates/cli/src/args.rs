@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use shardgrad::core::Mesh;
+use shardgrad::core::{LayoutSpec, Mesh};
 
 /// Plans, proves, explains and runs the training of small networks over a mesh of devices.
 ///
@@ -36,6 +36,12 @@ pub(crate) enum Command {
     /// Train on in-process devices and show that the sharded run equals the dense one
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(TrainArgs),
+    /// Name the kind of fault that turns one gradient into another
+    ///
+    /// Compares tensors that any program wrote: .npy (one array) or .safetensors (several, by name). Exit 0: all are equal
+    /// within rounding; 1: one is not, or is missing; 2: bad usage or input.
+    #[command(after_help = DIAGNOSE_EXAMPLES)]
+    Diagnose(DiagnoseArgs),
 }
 
 const COMPARE_EXAMPLES: &str = "\
@@ -60,6 +66,12 @@ Examples:
   shardgrad train
   shardgrad train --mesh tp=4 --layout megatron --epochs 5 --verify
   shardgrad train model.toml --data rows.csv --mesh dp=3 --layout zero1";
+
+const DIAGNOSE_EXAMPLES: &str = "\
+Examples:
+  shardgrad diagnose dense/w0.npy sharded/w0.npy
+  shardgrad diagnose dense.safetensors sharded.safetensors --mesh dp=2,tp=4
+  shardgrad diagnose dense/w0.npy sharded/w0.npy --mesh dp=2,tp=2 --layout '[tp: S(1)]' --format json";
 
 /// What is planned.
 #[derive(Debug, Args)]
@@ -200,6 +212,45 @@ pub(crate) struct TrainArgs {
     /// Compare every step with the dense one
     #[arg(long)]
     pub(crate) verify: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiagnoseArgs {
+    /// The right tensors: .npy or .safetensors, of f32, f64, i32 or i64
+    #[arg(value_name = "EXPECTED")]
+    pub(crate) expected: PathBuf,
+    /// The tensors in question
+    #[arg(value_name = "ACTUAL")]
+    pub(crate) actual: PathBuf,
+    /// The mesh they were computed on: AXIS=SIZE, outermost first; faults are then named by axis [default: any 2 to 8 devices]
+    #[arg(long, value_name = "AXIS=SIZE,…")]
+    pub(crate) mesh: Option<Mesh>,
+    /// How the tensors lie on the mesh, such as '[dp: R, tp: S(1)]': tells axes of one size apart
+    #[arg(long, value_name = "LAYOUT", requires = "mesh")]
+    pub(crate) layout: Option<LayoutSpec>,
+    /// Differences up to so large a part of the largest expected element are rounding [default: 16 √n u, with u the unit
+    /// roundoff of the coarser type and n the largest extent, at least 1024; integers must be equal]
+    #[arg(long, value_name = "PART", value_parser = tolerance)]
+    pub(crate) tolerance: Option<f64>,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = DiagnoseFormat::Text)]
+    pub(crate) format: DiagnoseFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiagnoseFormat {
+    /// For people
+    Text,
+    /// For programs: stable and versioned
+    Json,
+}
+
+/// A part of the largest element.
+fn tolerance(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|part| (0.0..1.0).contains(part))
+        .ok_or_else(|| "a number from 0 to below 1 was expected, such as 1e-5".to_owned())
 }
 
 /// What a layout is, with the planner's list of presets.

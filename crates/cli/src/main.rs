@@ -1,8 +1,9 @@
-//! The `shardgrad` command: compare, plan, check, train. The only place that reads arguments or prints.
+//! The `shardgrad` command: compare, plan, check, train, diagnose. The only place that reads arguments or prints.
 
 mod args;
 mod check;
 mod compare;
+mod diagnose;
 mod failure;
 mod html;
 mod output;
@@ -47,5 +48,6 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Plan(args) => plan::run(args),
         Command::Check(args) => check::run(args),
         Command::Train(args) => train::run(args),
+        Command::Diagnose(args) => diagnose::run(args),
     }
 }

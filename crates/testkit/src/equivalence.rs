@@ -229,6 +229,7 @@ impl<'p> Reference<'p> {
                     mesh: Some(&plan.mesh),
                     layout: Some(plan.layout(planned.node)),
                     bound: Some(&bound),
+                    tolerance: None,
                 };
                 diagnoses.insert(output.name.clone(), diagnose(expected, actual, &context));
             }

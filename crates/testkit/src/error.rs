@@ -39,6 +39,14 @@ pub enum Error {
         /// What does not fit.
         problem: String,
     },
+    /// E504
+    #[error("{path}: {problem}")]
+    TensorFile {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The run.
     #[error(transparent)]
     Runtime(#[from] shardgrad_runtime::Error),
@@ -57,6 +65,7 @@ impl Error {
             Error::UnknownName { .. } => "E501",
             Error::WrongInput { .. } => "E502",
             Error::CannotRun { .. } => "E503",
+            Error::TensorFile { .. } => "E504",
             Error::Runtime(source) => source.code(),
             Error::Planner(source) => source.code(),
         }

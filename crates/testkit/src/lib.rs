@@ -14,6 +14,7 @@
 //! | [`simulate`] | a mesh on paper, which follows a plan to the letter |
 //! | [`mutate`] | systematic faults in plans, and whether the checker sees them |
 //! | [`diagnose`] | what kind of fault turns one gradient into another |
+//! | [`tensor_file`] | tensors from `.npy` and `.safetensors` files |
 
 pub mod case;
 pub mod collectives;
@@ -22,7 +23,6 @@ pub mod data;
 pub mod diagnose;
 pub mod equivalence;
 pub mod error;
-mod marks;
 pub mod mutate;
 pub mod random_plan;
 pub mod recipe;
@@ -30,6 +30,7 @@ mod rounding;
 pub mod simulate;
 mod slopes;
 pub mod strategies;
+pub mod tensor_file;
 pub mod tolerance;
 
 pub use equivalence::{
