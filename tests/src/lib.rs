@@ -1,6 +1,8 @@
 //! Shared set-up of the cross-crate tests: every preset on every mesh (automatic layouts have tests of their own), and
 //! runs that are held to their prediction.
 
+pub mod parsers;
+
 use std::collections::BTreeMap;
 
 use shardgrad_core::Mesh;

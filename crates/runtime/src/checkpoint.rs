@@ -127,7 +127,15 @@ impl Checkpoint {
             path: path.display().to_string(),
             problem: error.to_string(),
         })?;
-        Self::from_bytes(&bytes).map_err(|problem| not_one(path, &problem))
+        Self::parse(path, &bytes)
+    }
+
+    /// As [`Checkpoint::read`], of bytes that were read already; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read`].
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Error> {
+        Self::from_bytes(bytes).map_err(|problem| not_one(path, &problem))
     }
 
     fn to_bytes(&self) -> Result<Vec<u8>, String> {

@@ -129,7 +129,7 @@ impl Dataset {
         if matches!(columns, TargetColumns::Label { .. }) && &header[width] != "label" {
             return Err(whole(format!(
                 "the last column is `{}`, but cross_entropy wants it to be `label`",
-                &header[width]
+                header[width].escape_debug()
             )));
         }
         let mut features = Vec::new();
@@ -140,7 +140,7 @@ impl Dataset {
             let at = |column: Option<usize>, problem: String| Error::BadData {
                 file: path.to_owned(),
                 row: Some(row),
-                column: column.map(|c| header[c].to_owned()),
+                column: column.map(|c| header[c].escape_debug().to_string()),
                 problem,
             };
             let record = record.map_err(|e| at(None, one_line(&e)))?;
@@ -157,7 +157,10 @@ impl Dataset {
                 Ok(v) if fits(v) => Ok(v),
                 _ => Err(at(
                     Some(column),
-                    format!("`{}` is not a finite number in {dtype}", &record[column]),
+                    format!(
+                        "`{}` is not a finite number in {dtype}",
+                        record[column].escape_debug()
+                    ),
                 )),
             };
             for column in 0..width {
@@ -173,8 +176,8 @@ impl Dataset {
                             Some(width),
                             format!(
                                 "`{}` is not a class; the model has the {classes} classes 0 to {}",
-                                &record[width],
-                                classes - 1
+                                record[width].escape_debug(),
+                                classes.saturating_sub(1)
                             ),
                         ));
                     }

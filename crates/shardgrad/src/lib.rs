@@ -51,7 +51,7 @@ pub mod typed;
 
 pub use dataset::Dataset;
 pub use error::Error;
-pub use model_file::{LayoutFile, ModelFile, read_machine};
+pub use model_file::{LayoutFile, ModelFile, parse_machine, read_machine};
 pub use nn::Mlp;
 pub use planned::Planned;
 pub use trainer::Trainer;

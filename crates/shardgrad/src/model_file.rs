@@ -186,7 +186,18 @@ impl LayoutFile {
     /// # Errors
     /// As [`ModelFile::read`].
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let fields: LayoutFields = toml_file::read(path)?;
+        Self::from_fields(path, toml_file::read(path)?)
+    }
+
+    /// As [`LayoutFile::read`], of text; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`LayoutFile::read`].
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Error> {
+        Self::from_fields(path, toml_file::parse(path, text)?)
+    }
+
+    fn from_fields(path: &Path, fields: LayoutFields) -> Result<Self, Error> {
         Self::new(path, fields.layout, fields.pins, fields.splits)
     }
 
@@ -228,7 +239,18 @@ impl LayoutFile {
 /// # Errors
 /// The file cannot be read, or a key is missing, unknown, or no positive rate.
 pub fn read_machine(path: &Path) -> Result<Machine, Error> {
-    let machine: Machine = toml_file::read(path)?;
+    valid(path, toml_file::read(path)?)
+}
+
+/// As [`read_machine`], of text; `path` is for messages.
+///
+/// # Errors
+/// As [`read_machine`].
+pub fn parse_machine(path: &Path, text: &str) -> Result<Machine, Error> {
+    valid(path, toml_file::parse(path, text)?)
+}
+
+fn valid(path: &Path, machine: Machine) -> Result<Machine, Error> {
     match machine.validate() {
         Ok(()) => Ok(machine),
         Err(shardgrad_core::Error::BadMachine { problem }) => {

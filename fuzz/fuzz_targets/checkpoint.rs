@@ -1,0 +1,4 @@
+//! Checkpoints.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| shardgrad_tests::parsers::checkpoint(input));

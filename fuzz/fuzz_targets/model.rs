@@ -1,0 +1,4 @@
+//! Model files.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| shardgrad_tests::parsers::model(input));

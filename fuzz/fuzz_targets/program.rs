@@ -1,0 +1,4 @@
+//! Programs as text.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| shardgrad_tests::parsers::program(input));
