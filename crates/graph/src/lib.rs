@@ -8,6 +8,7 @@
 //! | [`node`], [`program`], [`plan`] | the one IR |
 //! | [`builder`] | [`Graph`] and [`Var`]: making programs |
 //! | [`mod@check`] | the proof that a plan computes its program |
+//! | [`certificate`] | what a plan says of its own cost |
 //! | [`memory`] | slots, their lives, the peak |
 //! | [`text`] | programs and plans as text, and programs back from it |
 //! | [`plan_file`], [`validate`] | plans as JSON, and what makes them safe to index |
@@ -20,6 +21,7 @@
 
 pub mod blocks;
 pub mod builder;
+pub mod certificate;
 pub mod check;
 pub mod error;
 pub mod eval;
@@ -40,6 +42,7 @@ pub mod value;
 mod vjp;
 
 pub use builder::{Graph, Var};
+pub use certificate::Certificate;
 pub use check::{Report, Violation, check};
 pub use error::Error;
 pub use layer::Activation;

@@ -5,11 +5,12 @@
 //! ```
 //!
 //! [`PlanFile::read`] trusts nothing: what it returns is [valid](Plan::validate), so that the checker and the runtime
-//! may index by ids. Whether the plan is *right* is for [`mod@crate::check`] to say. A planner may add its certificate of
-//! optimality; nothing here depends on it.
+//! may index by ids. Whether the plan is *right* is for [`mod@crate::check`] to say. A planner may add its
+//! [certificate](crate::certificate), which the checker verifies.
 
 use serde::{Deserialize, Serialize};
 
+use crate::certificate::Certificate;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::program::Program;
@@ -27,9 +28,9 @@ pub struct PlanFile {
     pub program: Program,
     /// The plan.
     pub plan: Plan,
-    /// The planner's certificate of optimality, in the planner's own form.
+    /// What the planner says of the plan's cost, for the checker to verify.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<serde_json::Value>,
+    pub certificate: Option<Certificate>,
 }
 
 impl PlanFile {

@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 pub use shardgrad_core::price::Fields;
+use shardgrad_graph::certificate::Weights;
 
 /// What a plan costs, most important first.
 #[derive(
@@ -67,6 +68,12 @@ impl Scale {
             shift[field] = shift[field + 1] + bits[field + 1];
         }
         Self { shift, dropped }
+    }
+
+    /// The scale as certificates have it.
+    #[must_use]
+    pub fn weights(&self) -> Weights {
+        Weights { shift: self.shift, dropped: self.dropped }
     }
 
     /// Whether every field is exact.

@@ -11,6 +11,7 @@
 //! | [`steiner`] | the ways to carry one value to all its readers |
 //! | [`values`], [`problem`] | the program as a network of cost functions |
 //! | [`search`] | exact minimisation |
+//! | [`certify`] | what proves it |
 //! | [`build`], [`explain`] | from the minimum to a plan with reasons |
 //! | [`planner`] | the entry, [`plan`] |
 //!
@@ -18,6 +19,7 @@
 //! to its readers costs; both are exact, so the plan is optimal in the plan space.
 
 pub mod build;
+pub mod certify;
 pub mod cost;
 pub mod demands;
 pub mod error;

@@ -1,9 +1,10 @@
 //! The planner's one entry: [`plan`].
 
 use shardgrad_core::Mesh;
-use shardgrad_graph::{Plan, Program};
+use shardgrad_graph::{Certificate, Plan, Program};
 
 use crate::build;
+use crate::certify::{self, Found};
 use crate::cost::Cost;
 use crate::demands::Demands;
 use crate::error::Error;
@@ -24,6 +25,8 @@ pub struct Planned {
     /// Bytes per device, scalars not counted, that no plan of the plan space goes below; 0 under an objective that bounds
     /// none.
     pub lower_bound_bytes: u64,
+    /// What proves it, for the checker ([`shardgrad_graph::check::optimality`]) to verify.
+    pub certificate: Certificate,
 }
 
 /// Plans a program on a mesh.
@@ -82,7 +85,15 @@ pub fn plan(
         // A bound on time is none on bytes.
         Objective::Time => 0,
     };
-    Ok(Planned { plan, cost, optimal, lower_bound_bytes })
+    let found = Found {
+        trace: &solution.trace,
+        lower: solution.traced,
+        scale: problem.scale.weights(),
+        cost: plan.cost(&options.prices(mesh)),
+        sets: &problem.by_sets,
+    };
+    let certificate = certify::certificate(mesh, &demands, options, &found);
+    Ok(Planned { plan, cost, optimal, lower_bound_bytes, certificate })
 }
 
 /// What a plan costs, counted from its nodes.

@@ -1,5 +1,7 @@
 //! What the planner finds when layouts or splits are free, against published optima.
 
+mod support;
+
 use std::collections::BTreeMap;
 
 use shardgrad_core::{Machine, Mesh, TransitionKind};
@@ -29,8 +31,8 @@ fn mlp(batch: usize, widths: &[usize], bias: bool, activation: Activation) -> Ml
 
 fn planned(program: &Program, mesh: &Mesh, request: &LayoutRequest) -> Planned {
     let planned = plan(program, mesh, request, &Options::default()).unwrap();
-    assert!(planned.optimal);
     assert_eq!(planned.cost, cost_of(&planned.plan));
+    support::proven_optimal(&planned, program);
     let report = check(&planned.plan, program);
     assert!(report.is_right() && report.lints.is_empty(), "{report}");
     planned

@@ -1,5 +1,7 @@
 //! The communication of the textbook layouts of an MLP, against published counts: kinds, numbers, bytes.
 
+mod support;
+
 use std::collections::BTreeMap;
 
 use shardgrad_core::{DType, Mesh};
@@ -38,8 +40,8 @@ fn optimizer(name: &str) -> Optimizer {
 
 fn planned(program: &Program, mesh: &Mesh, request: &LayoutRequest) -> Planned {
     let planned = plan(program, mesh, request, &Options::default()).unwrap();
-    assert!(planned.optimal);
     assert_eq!(planned.cost, cost_of(&planned.plan));
+    support::proven_optimal(&planned, program);
     let report = check(&planned.plan, program);
     assert!(report.is_right(), "{report}");
     // A pin may lead a value away from a layout that a reader wants: then the way back is no waste.

@@ -21,6 +21,7 @@ mod boundary;
 mod erasure;
 mod lints;
 mod local;
+pub mod optimality;
 mod pins;
 mod schedule;
 
@@ -71,6 +72,12 @@ pub const CODES: &[(&str, &str)] = &[
     ("C054", "a leaf is overwritten by something else than its own update"),
     ("C055", "an output's slot holds another value at the end of the step"),
     ("C056", "a slot is freed twice, before its first use, or not at all"),
+    ("C060", "the certificate is malformed"),
+    ("C061", "the plan is not of the space that its certificate speaks of"),
+    ("C062", "a bag of the certificate claims a larger minimum than its factors have"),
+    ("C063", "the minima of the certificate's bags add up to less than the bound it claims"),
+    ("C064", "the plan costs something else than its certificate says"),
+    ("C065", "the certificate is too large to be verified"),
     ("L001", "transitions lead back to a layout that the value already had"),
     ("L002", "no output needs the node"),
     ("L003", "no output needs the result of the collective"),

@@ -166,6 +166,7 @@ impl Builder<'_> {
             }
             sets = unions;
         }
+        self.by_sets.push(id.0);
         let set_var = self.network.variable(sets.len());
         let mut root_table = Vec::new();
         for &layout in self.projections[root.projection as usize].iter() {

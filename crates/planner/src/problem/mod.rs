@@ -74,6 +74,8 @@ pub struct Problem {
     pub graphs: Vec<Rc<TransitionGraph>>,
     /// Facts about values.
     pub values: Values,
+    /// Values whose readers meet in a variable of sets of layouts.
+    pub by_sets: Vec<u32>,
     plans: Vec<ValuePlan>,
     projections: Vec<Rc<[LayoutId]>>,
 }
@@ -148,6 +150,7 @@ pub struct Builder<'a> {
     projection_ids: HashMap<Rc<[LayoutId]>, ProjectionId>,
     /// Tables of values by graph and by what each variable of the scope projects to.
     covers: HashMap<SmallVec<[u32; 16]>, TableId>,
+    by_sets: Vec<u32>,
 }
 
 impl<'a> Builder<'a> {
@@ -179,6 +182,7 @@ impl<'a> Builder<'a> {
             projections: Vec::new(),
             projection_ids: HashMap::new(),
             covers: HashMap::new(),
+            by_sets: Vec::new(),
         }
     }
 
@@ -214,6 +218,7 @@ impl<'a> Builder<'a> {
             spaces,
             graphs,
             values: self.values,
+            by_sets: self.by_sets,
             plans,
             projections: self.projections,
         })

@@ -10,7 +10,7 @@
 
 use smallvec::SmallVec;
 
-use super::eliminate::{Failure, Messages, best_value, message};
+use super::eliminate::{Failure, Messages, Trace, best_value, message};
 use super::network::{Factor, Network, Scope, VarId};
 use super::order::elimination_order;
 use crate::cost::{INFINITE, Packed};
@@ -24,17 +24,30 @@ pub struct Bounds {
     pub assignment: Vec<u32>,
     /// How much more than `lower` any assignment with this value of this variable costs at least.
     pub excess: Vec<Vec<Packed>>,
+    /// How the bound follows.
+    pub trace: Trace,
 }
 
 struct MiniBucket {
     scope: Scope,
     factors: Vec<Factor>,
+    /// The number of each factor, messages after the network's.
+    numbers: Vec<u32>,
     /// The mini-buckets whose messages are among the factors, with those messages.
     children: Vec<(usize, Factor)>,
 }
 
-/// Factors that wait in a bucket, with the mini-bucket that sent them.
-type Waiting = Vec<(Factor, Option<usize>)>;
+/// Where a factor comes from.
+#[derive(Clone, Copy)]
+enum Sender {
+    /// The network's own, by number.
+    Network(usize),
+    /// The message of a mini-bucket.
+    Mini(usize),
+}
+
+/// Factors that wait in a bucket, with who sent them.
+type Waiting = Vec<(Factor, Sender)>;
 
 /// Bounds a network with mini-buckets of at most `limit` entries (or one factor's).
 ///
@@ -49,14 +62,15 @@ pub fn bound(network: &mut Network, limit: u64) -> Result<Bounds, Failure> {
     let first = |scope: &Scope| scope.iter().map(|&v| position[v as usize]).min();
     let mut buckets: Vec<Waiting> = vec![Vec::new(); order.len()];
     let mut lower: Packed = 0;
-    for factor in &network.factors {
+    for (number, factor) in network.factors.iter().enumerate() {
         match first(&factor.scope) {
-            Some(bucket) => buckets[bucket].push((factor.clone(), None)),
+            Some(bucket) => buckets[bucket].push((factor.clone(), Sender::Network(number))),
             None => lower += network.tables.get(factor.table)[0],
         }
     }
     let mut minis: Vec<MiniBucket> = Vec::new();
-    let mut messages = Messages::new();
+    let mut messages = Messages::default();
+    let mut trace = Trace { factors: Some(Vec::new()), ..Trace::default() };
     for i in 0..order.len() {
         let waiting = buckets[i].clone();
         for mini in part(network, waiting, limit) {
@@ -66,18 +80,22 @@ pub fn bound(network: &mut Network, limit: u64) -> Result<Bounds, Failure> {
                 return Err(Failure::Infeasible);
             }
             if let Some(later) = first(&up.scope) {
-                buckets[later].push((up, Some(minis.len())));
+                buckets[later].push((up, Sender::Mini(minis.len())));
             }
+            trace.order.push(order[i]);
+            trace.minima.push(least);
+            trace.factors.get_or_insert_default().push(mini.numbers.clone());
             minis.push(mini);
         }
     }
+    trace.entries = messages.entries;
     let mut assignment = vec![0; network.domains.len()];
     for (i, &var) in order.iter().enumerate().rev() {
         let factors: Vec<Factor> = buckets[i].iter().map(|(f, _)| f.clone()).collect();
         assignment[var as usize] = best_value(network, &factors, var, &assignment);
     }
     let excess = excess(network, &minis);
-    Ok(Bounds { lower, assignment, excess })
+    Ok(Bounds { lower, assignment, excess, trace })
 }
 
 /// Parts a bucket, larger scopes first, each factor to the first mini-bucket that has room.
@@ -99,15 +117,21 @@ fn part(network: &Network, mut waiting: Waiting, limit: u64) -> Vec<MiniBucket> 
             minis.push(MiniBucket {
                 scope: Scope::new(),
                 factors: Vec::new(),
+                numbers: Vec::new(),
                 children: Vec::new(),
             });
             minis.len() - 1
         });
         let mini = &mut minis[at];
         mini.scope = joined(mini);
-        if let Some(sender) = sender {
-            mini.children.push((sender, factor.clone()));
-        }
+        let number = match sender {
+            Sender::Network(number) => number,
+            Sender::Mini(sender) => {
+                mini.children.push((sender, factor.clone()));
+                network.factors.len() + sender
+            }
+        };
+        mini.numbers.push(u32::try_from(number).unwrap_or(u32::MAX));
         mini.factors.push(factor);
     }
     minis

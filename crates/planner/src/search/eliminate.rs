@@ -28,6 +28,22 @@ pub struct Solution {
     pub cost: Packed,
     /// A value for each variable.
     pub assignment: Vec<u32>,
+    /// How the cost follows, bucket by bucket.
+    pub trace: Trace,
+}
+
+/// How a bound follows from a network: the buckets in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// The variable that each bucket eliminates.
+    pub order: Vec<VarId>,
+    /// The factors of each bucket, messages numbered after the network's factors; `None` where each bucket has all that
+    /// mention its variable.
+    pub factors: Option<Vec<Vec<u32>>>,
+    /// The constant taken out of each bucket's message.
+    pub minima: Vec<Packed>,
+    /// Entries of all different buckets.
+    pub entries: u64,
 }
 
 /// Why there is no exact solution.
@@ -39,8 +55,14 @@ pub enum Failure {
     TooWide(VarId, u64),
 }
 
-/// A bucket's message: the numbers that determine it, then its table and the constant taken out of it.
-pub(super) type Messages = HashMap<SmallVec<[u32; 24]>, (TableId, Packed)>;
+/// Messages that are known.
+#[derive(Default)]
+pub(super) struct Messages {
+    /// The numbers that determine a message, then its table and the constant taken out of it.
+    known: HashMap<SmallVec<[u32; 24]>, (TableId, Packed)>,
+    /// Entries of all buckets that were added up.
+    pub(super) entries: u64,
+}
 
 /// Solves a network exactly.
 ///
@@ -64,10 +86,12 @@ pub fn eliminate(network: &mut Network, limit: u64) -> Result<Solution, Failure>
             None => constant += network.tables.get(factor.table)[0],
         }
     }
-    let mut messages = Messages::new();
+    let mut messages = Messages::default();
+    let mut minima = Vec::with_capacity(order.len());
     for i in 0..order.len() {
         let (message, least) = message(network, &mut messages, order[i], &buckets[i])?;
         constant += least;
+        minima.push(least);
         if constant >= INFINITE {
             return Err(Failure::Infeasible);
         }
@@ -82,7 +106,8 @@ pub fn eliminate(network: &mut Network, limit: u64) -> Result<Solution, Failure>
     for (i, &var) in order.iter().enumerate().rev() {
         assignment[var as usize] = best_value(network, &buckets[i], var, &assignment);
     }
-    Ok(Solution { cost: constant, assignment })
+    let trace = Trace { order, factors: None, minima, entries: messages.entries };
+    Ok(Solution { cost: constant, assignment, trace })
 }
 
 /// The variable with the largest bucket, and that bucket's entries.
@@ -148,7 +173,7 @@ pub(super) fn best_value(
 /// The message of a bucket, and the constant taken out of it.
 pub(super) fn message(
     network: &mut Network,
-    known: &mut Messages,
+    messages: &mut Messages,
     var: VarId,
     bucket: &[Factor],
 ) -> Result<(Factor, Packed), Failure> {
@@ -177,10 +202,11 @@ pub(super) fn message(
         key.push(u32::MAX);
         key.extend(part.iter().copied());
     }
-    if let Some(&(table, least)) = known.get(&key) {
+    if let Some(&(table, least)) = messages.known.get(&key) {
         return Ok((Factor { scope: separator, table }, least));
     }
     let sums = minimise(network, &separator, var, bucket);
+    messages.entries += sums.len() as u64 * u64::from(network.domains[var as usize]);
     let least = sums.iter().copied().min().unwrap_or(INFINITE);
     if least >= INFINITE {
         return Err(Failure::Infeasible);
@@ -188,7 +214,7 @@ pub(super) fn message(
     let normalised =
         sums.into_iter().map(|s| if s >= INFINITE { INFINITE } else { s - least }).collect();
     let table = network.tables.intern(normalised);
-    known.insert(key, (table, least));
+    messages.known.insert(key, (table, least));
     Ok((Factor { scope: separator, table }, least))
 }
 

@@ -14,6 +14,6 @@ pub mod network;
 pub mod order;
 pub mod solve;
 
-pub use eliminate::{BUCKET_LIMIT, Failure, Solution, eliminate};
+pub use eliminate::{BUCKET_LIMIT, Failure, Solution, Trace, eliminate};
 pub use network::{Factor, Network, TableId, Tables, VarId};
 pub use solve::{Outcome, solve};

@@ -7,7 +7,7 @@
 //! the answer, and the bound says how far from the optimum it may be.
 
 use super::bound::bound;
-use super::eliminate::{Failure, Solution, eliminate};
+use super::eliminate::{Failure, Solution, Trace, eliminate};
 use super::network::Network;
 use crate::cost::{INFINITE, Packed};
 
@@ -23,6 +23,10 @@ pub struct Outcome {
     pub assignment: Vec<u32>,
     /// No assignment costs less; equal to `cost` if the assignment is optimal.
     pub lower: Packed,
+    /// How a bound follows from the whole network.
+    pub trace: Trace,
+    /// That bound. It is less than `lower` where values had to be struck out.
+    pub traced: Packed,
 }
 
 /// Solves a network, exactly if buckets of at most `limit` entries can do it.
@@ -31,18 +35,26 @@ pub struct Outcome {
 /// No assignment is possible, or none was found within the limit.
 pub fn solve(network: &mut Network, limit: u64) -> Result<Outcome, Failure> {
     let too_wide = match eliminate(network, limit) {
-        Ok(Solution { cost, assignment }) => return Ok(Outcome { cost, assignment, lower: cost }),
+        Ok(Solution { cost, assignment, trace }) => {
+            return Ok(Outcome { cost, assignment, lower: cost, trace, traced: cost });
+        }
         Err(Failure::Infeasible) => return Err(Failure::Infeasible),
         Err(too_wide) => too_wide,
     };
     let mut lower = 0;
     let mut best: Option<(Packed, Vec<u32>)> = None;
+    let mut whole: Option<(Packed, Trace)> = None;
     // The values of the network that are still in the running, by variable.
     let mut kept: Vec<Vec<u32>> = network.domains.iter().map(|&d| (0..d).collect()).collect();
     for round in ROUNDS {
         let mut small = restrict(network, &kept);
         let bounds = bound(&mut small, round.min(limit))?;
         lower = lower.max(bounds.lower);
+        if small.domains == network.domains
+            && whole.as_ref().is_none_or(|(known, _)| *known < bounds.lower)
+        {
+            whole = Some((bounds.lower, bounds.trace));
+        }
         let mut found = bounds.assignment;
         descend(&small, &mut found);
         let original: Vec<u32> =
@@ -61,20 +73,24 @@ pub fn solve(network: &mut Network, limit: u64) -> Result<Outcome, Failure> {
         }
         let mut smaller = restrict(network, &kept);
         match eliminate(&mut smaller, limit) {
-            Ok(Solution { cost, assignment }) => {
+            Ok(Solution { cost, assignment, .. }) => {
+                let (traced, trace) = whole.unwrap_or_default();
                 let assignment = assignment
                     .iter()
                     .zip(&kept)
                     .map(|(&value, values)| values[value as usize])
                     .collect();
-                return Ok(Outcome { cost, assignment, lower: cost });
+                return Ok(Outcome { cost, assignment, lower: cost, trace, traced });
             }
             Err(Failure::Infeasible) => return Err(Failure::Infeasible),
             Err(Failure::TooWide(..)) => {}
         }
     }
     match best {
-        Some((cost, assignment)) => Ok(Outcome { cost, assignment, lower }),
+        Some((cost, assignment)) => {
+            let (traced, trace) = whole.unwrap_or_default();
+            Ok(Outcome { cost, assignment, lower, trace, traced })
+        }
         None => Err(too_wide),
     }
 }

@@ -1,0 +1,83 @@
+//! From a search to a certificate that the checker verifies by itself.
+
+use shardgrad_core::Mesh;
+use shardgrad_core::price::Fields;
+use shardgrad_graph::certificate::{Bags, Bound, Certificate, Space, Weights, Work};
+
+use crate::demands::Demands;
+use crate::options::{Options, Redundant};
+use crate::presets::Split;
+use crate::search::Trace;
+
+/// Most entries of bags that the checker looks at.
+const VERIFIABLE: u64 = 1 << 29;
+
+/// The certificate of a plan that costs so much, from the buckets of a search.
+#[must_use]
+pub fn certificate(
+    mesh: &Mesh,
+    demands: &Demands,
+    options: &Options,
+    found: &Found<'_>,
+) -> Certificate {
+    let Trace { order, factors, minima, entries } = found.trace;
+    if *entries > VERIFIABLE {
+        let because = format!("its bags have {entries} entries, more than can be looked at");
+        return Certificate::None { because };
+    }
+    let mut different: Vec<u128> = minima.clone();
+    different.sort_unstable();
+    different.dedup();
+    let number = |least: &u128| {
+        let at = different.binary_search(least).unwrap_or(0);
+        u32::try_from(at).unwrap_or(u32::MAX)
+    };
+    Certificate::Bound(Box::new(Bound {
+        space: space(mesh, demands, options),
+        scale: found.scale,
+        cost: found.cost,
+        lower: found.scale.split(found.lower),
+        bags: Bags {
+            sets: found.sets.to_vec(),
+            order: order.clone(),
+            factors: factors.clone(),
+            minimum: minima.iter().map(number).collect(),
+            minima: different.iter().map(|&m| found.scale.split(m)).collect(),
+        },
+    }))
+}
+
+/// What a search found.
+pub struct Found<'a> {
+    /// How its bound follows.
+    pub trace: &'a Trace,
+    /// The bound.
+    pub lower: u128,
+    /// The scale of costs.
+    pub scale: Weights,
+    /// The plan's cost.
+    pub cost: Fields,
+    /// Values whose readers meet in a variable of sets.
+    pub sets: &'a [u32],
+}
+
+/// The space that was searched.
+fn space(mesh: &Mesh, demands: &Demands, options: &Options) -> Space {
+    let free = |shares: bool| match options.redundant {
+        Redundant::Never if shares => Work::Shared,
+        Redundant::Never | Redundant::Allow => Work::Any,
+    };
+    let work = |split: &Option<Split>| match split {
+        None => free(true),
+        Some(Split::Batch) => Work::Batch,
+        Some(Split::In) => Work::In,
+        Some(Split::Out) => Work::Out,
+        Some(Split::None) => Work::Repeated,
+    };
+    Space {
+        objective: options.objective,
+        machine: options.machine.clone(),
+        layers: demands.splits.iter().map(|row| row.iter().map(work).collect()).collect(),
+        others: (0..mesh.rank()).map(|axis| free(demands.sharing[axis])).collect(),
+    }
+}

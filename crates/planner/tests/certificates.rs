@@ -1,0 +1,210 @@
+//! Certificates: verified for plans of every kind, and refused as soon as they claim too much.
+
+mod support;
+
+use shardgrad_core::{DType, Machine, Mesh};
+use shardgrad_graph::certificate::{Bound, Certificate, Work};
+use shardgrad_graph::check::optimality::{Verdict, verify};
+use shardgrad_graph::{
+    Activation, Graph, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program,
+};
+use shardgrad_planner::{Free, LayoutRequest, Objective, Options, Planned, Redundant, plan};
+use support::{proven, proven_optimal};
+
+fn mesh(text: &str) -> Mesh {
+    text.parse().unwrap()
+}
+
+fn mlp(batch: usize, widths: &[usize], loss: Loss, optimizer: &str) -> Program {
+    let last = widths.len() - 2;
+    let layers = widths
+        .windows(2)
+        .enumerate()
+        .map(|(i, pair)| LayerSpec {
+            inputs: pair[0],
+            outputs: pair[1],
+            bias: true,
+            activation: if i == last { Activation::None } else { Activation::Relu },
+        })
+        .collect();
+    let optimizer = Optimizer::named(optimizer).unwrap();
+    let spec = MlpSpec { layers, loss, optimizer, ..MlpSpec::new("mlp", batch) };
+    spec.training_program().unwrap()
+}
+
+fn bound(planned: &Planned) -> Bound {
+    match &planned.certificate {
+        Certificate::Bound(bound) => (**bound).clone(),
+        Certificate::None { because } => panic!("{because}"),
+    }
+}
+
+/// The code with which a certificate is refused; `None` if it is verified.
+fn refusal(plan: &Plan, program: &Program, bound: Bound) -> Option<&'static str> {
+    match verify(plan, program, &Certificate::Bound(Box::new(bound))) {
+        Verdict::Proven(_) => None,
+        Verdict::Refuted(violation) => Some(violation.code),
+        Verdict::Unproven(because) => panic!("{because}"),
+    }
+}
+
+#[test]
+fn plans_of_every_kind_carry_a_certificate_that_holds() {
+    let program = mlp(10, &[6, 9, 5], Loss::CrossEntropy, "adam");
+    for m in ["x=1", "x=3", "a=2, b=1, c=2"] {
+        let m = mesh(m);
+        for preset in ["replicated", "megatron-sp", "zero1", "auto"] {
+            let by_axis = m.axes().iter().map(|a| format!("{}={preset}", a.name));
+            let request: LayoutRequest = by_axis.collect::<Vec<_>>().join(",").parse().unwrap();
+            for (objective, redundant, free) in [
+                (Objective::Volume, Redundant::Never, Free::Nothing),
+                (Objective::Volume, Redundant::Never, Free::Splits),
+                (Objective::Time, Redundant::Never, Free::Nothing),
+                (Objective::Time, Redundant::Allow, Free::Splits),
+            ] {
+                let options = Options { objective, redundant, ..Options::default() };
+                let request = request.clone().free(free);
+                let planned = plan(&program, &m, &request, &options).unwrap();
+                proven_optimal(&planned, &program);
+            }
+        }
+    }
+}
+
+#[test]
+fn values_with_many_readers_are_certified_through_their_sets() {
+    let g = Graph::new("fan", DType::F32);
+    let x = g.input("x", [6, 5]).unwrap();
+    for i in 0..10 {
+        let w = g.param(&format!("w{i}"), [5, 3 + i % 2]).unwrap();
+        g.output(&format!("y{i}"), x.matmul(w).unwrap(), OutputRole::Value).unwrap();
+    }
+    let program = g.finish();
+    let request = (0..10).fold(LayoutRequest::auto(), |request, i| {
+        let placement = ["R", "S(0)", "S(1)"][i % 3];
+        request.pin(&format!("y{i}"), format!("x: {placement}").parse().unwrap())
+    });
+    let planned = plan(&program, &mesh("x=3"), &request, &Options::default()).unwrap();
+    assert!(!bound(&planned).bags.sets.is_empty());
+    proven_optimal(&planned, &program);
+}
+
+#[test]
+fn depth_adds_bags_but_no_new_minima() {
+    let of = |depth: usize| {
+        let program = mlp(12, &vec![6; depth + 1], Loss::Mse, "sgd");
+        let planned =
+            plan(&program, &mesh("x=2"), &LayoutRequest::auto(), &Options::default()).unwrap();
+        proven_optimal(&planned, &program);
+        bound(&planned).bags
+    };
+    let (few, many) = (of(8), of(40));
+    assert!(many.order.len() > 4 * few.order.len());
+    assert_eq!(many.minima.len(), few.minima.len());
+}
+
+/// Every number of a certificate, changed so that it claims more.
+#[test]
+fn whatever_claims_too_much_is_refused() {
+    let program = mlp(10, &[6, 8, 4], Loss::Mse, "sgd");
+    let m = mesh("a=2, b=2");
+    let request: LayoutRequest = "a=data, b=megatron".parse().unwrap();
+    let planned = plan(&program, &m, &request, &Options::default()).unwrap();
+    let good = bound(&planned);
+    let refused = |change: &dyn Fn(&mut Bound)| {
+        let mut bad = good.clone();
+        change(&mut bad);
+        assert_ne!(bad, good);
+        refusal(&planned.plan, &program, bad)
+    };
+    assert_eq!(refusal(&planned.plan, &program, good.clone()), None);
+    for field in 0..4 {
+        assert_eq!(refused(&|b| b.cost[field] += 1), Some("C064"));
+        assert_eq!(refused(&|b| b.lower[field] += 1), Some("C063"));
+        for minimum in 0..good.bags.minima.len() {
+            let code = refused(&|b| b.bags.minima[minimum][field] += 1);
+            assert_eq!(code, Some("C062"), "minimum {minimum}, field {field}");
+        }
+    }
+    // A bound below the right one is right, and proves less.
+    assert_eq!(refused(&|b| b.lower[0] -= 1), None);
+    for bag in 0..good.bags.order.len() {
+        // A larger minimum is too large for the bag. What a smaller one leaves goes on with the message.
+        let own = good.bags.minimum[bag] as usize;
+        for other in own + 1..good.bags.minima.len() {
+            let code = refused(&|b| b.bags.minimum[bag] = u32::try_from(other).unwrap());
+            assert_eq!(code, Some("C062"), "bag {bag}");
+        }
+        // A bag left out takes its minimum from the sum; one of no variable is none.
+        let code = refused(&|b| {
+            b.bags.order.remove(bag);
+            b.bags.minimum.remove(bag);
+        });
+        let takes_nothing = good.bags.minima[good.bags.minimum[bag] as usize] == [0; 4];
+        assert!(matches!(code, Some("C062" | "C063")) || takes_nothing, "bag {bag}: {code:?}");
+        assert_eq!(refused(&|b| b.bags.order[bag] = u32::MAX), Some("C060"));
+        assert_eq!(refused(&|b| b.bags.minimum[bag] = u32::MAX), Some("C060"));
+    }
+    // A space that the plan does not lie in, or that holds cheaper plans.
+    for layer in 0..2 {
+        for work in [Work::Repeated, Work::In, Work::Out] {
+            assert_eq!(refused(&|b| b.space.layers[layer][0] = work), Some("C061"));
+        }
+    }
+    assert!(refused(&|b| b.space.layers[0][1] = Work::Any).is_some());
+    assert_eq!(refused(&|b| b.space.layers.clear()), Some("C060"));
+    assert_eq!(refused(&|b| b.space.others[0] = Work::Batch), Some("C060"));
+    assert_eq!(refused(&|b| b.space.objective = Objective::Time), Some("C064"));
+    // A scale under which fields run over into each other.
+    assert_eq!(refused(&|b| b.scale.shift = [3, 2, 1, 0]), Some("C060"));
+    assert_eq!(refused(&|b| b.scale.shift = [0, 1, 2, 3]), Some("C060"));
+    assert_eq!(refused(&|b| b.bags.sets = vec![7, 3]), Some("C060"));
+}
+
+#[test]
+fn a_plan_that_a_cheaper_one_beats_is_not_optimal() {
+    let program = mlp(256, &[128, 128, 128], Loss::Mse, "sgd");
+    let m = mesh("x=4");
+    let best = plan(&program, &m, &LayoutRequest::auto(), &Options::default()).unwrap();
+    // A plan for other pins, under the pins of the best: it is right, but it costs more.
+    let mut worse = plan(&program, &m, &"fsdp".parse().unwrap(), &Options::default()).unwrap().plan;
+    worse.pins = best.plan.pins.clone();
+    assert!(shardgrad_graph::check(&worse, &program).is_right());
+    assert_eq!(refusal(&worse, &program, bound(&best)), Some("C064"));
+    // With its true cost in the certificate it is proven to be so much worse.
+    let mut honest = bound(&best);
+    let prices = Options::default();
+    honest.cost = worse.cost(&prices.prices(&m));
+    let verdict = verify(&worse, &program, &Certificate::Bound(Box::new(honest.clone())));
+    let Verdict::Proven(proof) = verdict else { panic!("{verdict:?}") };
+    assert!(!proof.optimal && proof.gap() == honest.cost[0] - best.cost.bytes);
+    // To claim that it is optimal takes a bound that the bags do not give.
+    honest.lower = honest.cost;
+    assert_eq!(refusal(&worse, &program, honest), Some("C063"));
+}
+
+#[test]
+fn work_done_twice_is_outside_the_space() {
+    let program = mlp(8, &[4, 6, 4], Loss::Mse, "sgd");
+    let m = mesh("x=2");
+    let planned = plan(&program, &m, &"data".parse().unwrap(), &Options::default()).unwrap();
+    let mut twice = planned.plan.clone();
+    let last = twice.nodes.len() - 1;
+    twice.nodes.push(twice.nodes[last].clone());
+    twice.layouts.push(twice.layouts[last].clone());
+    twice.origins.push(twice.origins[last]);
+    assert_eq!(refusal(&twice, &program, bound(&planned)), Some("C061"));
+}
+
+#[test]
+fn certificates_survive_the_plan_file() {
+    let program = mlp(10, &[6, 8, 4], Loss::CrossEntropy, "adam");
+    let m = mesh("a=2, b=2");
+    let machine = Machine::default();
+    let options = Options { objective: Objective::Time, machine, ..Options::default() };
+    let planned = plan(&program, &m, &LayoutRequest::auto(), &options).unwrap();
+    let text = serde_json::to_string(&planned.certificate).unwrap();
+    let read: Certificate = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, planned.certificate);
+    assert!(proven(&planned, &program).optimal);
+}
