@@ -1,6 +1,7 @@
 //! `shardgrad check`: the independent checker on a plan file.
 
 use shardgrad::graph::check::check;
+use shardgrad::graph::check::optimality::{Verdict, verify};
 use shardgrad::graph::plan_file::PlanFile;
 
 use crate::args::CheckArgs;
@@ -13,7 +14,17 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let text = std::fs::read_to_string(&args.plan)
         .map_err(|e| Failure::input(format!("{name}: cannot be read: {e}")))?;
     let file = PlanFile::read(&text).map_err(|e| Failure::input(format!("{name}: {e}")))?;
-    let report = check(&file.plan, &file.program);
+    let mut report = check(&file.plan, &file.program);
+    let proof = match &file.certificate {
+        // A certificate speaks of a plan that is right.
+        Some(certificate) if report.is_right() => {
+            Some(verify(&file.plan, &file.program, certificate))
+        }
+        _ => None,
+    };
+    if let Some(Verdict::Refuted(violation)) = &proof {
+        report.violations.push(violation.clone());
+    }
     let mut out = String::new();
     for lint in &report.lints {
         out.push_str(&format!("wasteful: {lint}\n"));
@@ -31,6 +42,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
             of(totals.scalar_reductions, "scalar reduction", "scalar reductions"),
             totals.bytes_per_device,
         ));
+        out.push_str(&match proof {
+            Some(verdict) => format!("certificate: {verdict}\n"),
+            None => "certificate: none, because the file has none\n".to_owned(),
+        });
         return output::print(&out);
     }
     output::print(&out)?;

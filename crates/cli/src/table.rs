@@ -103,8 +103,10 @@ pub(crate) fn compare(report: &Report, styled: bool) -> String {
             right(count(totals.flops_per_device)),
             right(bytes(totals.peak_bytes_per_device)),
             right(seconds(totals.predicted_seconds)),
-            Cell::new(if plan.optimal {
+            Cell::new(if plan.certificate.proves_optimal {
                 "yes".to_owned()
+            } else if plan.optimal {
+                "yes, not certified".to_owned()
             } else {
                 format!("≥ {}", bytes(plan.lower_bound_bytes))
             }),

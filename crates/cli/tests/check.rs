@@ -21,6 +21,8 @@ fn every_preset_is_right() {
         );
         let said = succeed(&format!("check {path}"));
         assert!(said.contains("right:"), "{layout}: {said}");
+        let proven = "certificate: proves that by volume no plan of this space is better\n";
+        assert!(said.contains(proven), "{layout}: {said}");
     }
 }
 
@@ -44,4 +46,30 @@ fn a_tampered_plan_is_refused_with_all_its_violations() {
     assert!(wrong >= 2, "the transition itself and what reads it: {}", run.stdout);
     assert!(run.stderr.contains(&format!("{wrong} violation")), "{}", run.stderr);
     assert_eq!(run.stderr.lines().count(), 1);
+}
+
+#[test]
+fn a_tampered_certificate_is_refused() {
+    let path = file("certified.json", "");
+    succeed(&format!("plan --mesh tp=4 --layout megatron --format json -o {path}"));
+    let good: Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).expect("plan file")).expect("JSON");
+    let refused = |change: &dyn Fn(&mut Value), code: &str| {
+        let mut bad = good.clone();
+        change(&mut bad["certificate"]["bound"]);
+        let path = file("certificate_tampered.json", &bad.to_string());
+        let run = run(&format!("check {path}"));
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stdout.starts_with(&format!("wrong: {code}: ")), "{}", run.stdout);
+        assert!(run.stderr.contains("1 violation"), "{}", run.stderr);
+    };
+    let more = |value: &mut Value| *value = json!(value.as_u64().expect("a number") + 4);
+    refused(&|bound| more(&mut bound["lower"][0]), "C063");
+    refused(&|bound| more(&mut bound["cost"][0]), "C064");
+    refused(&|bound| more(&mut bound["bags"]["minima"][0][0]), "C062");
+    // Without a certificate the plan is right, and that is all.
+    let mut bare = good.clone();
+    bare.as_object_mut().expect("an object").remove("certificate");
+    let path = file("certificate_none.json", &bare.to_string());
+    assert!(succeed(&format!("check {path}")).contains("certificate: none"));
 }

@@ -24,6 +24,7 @@ fn the_report_has_exactly_the_keys_of_schema_1() {
         keys(plan),
         [
             "boundary",
+            "certificate",
             "collectives",
             "layout",
             "lower_bound_bytes",

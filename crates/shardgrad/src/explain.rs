@@ -21,6 +21,7 @@ pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
             format!("lower bound: {} bytes", report.lower_bound_bytes)
         }
     );
+    let _ = writeln!(text, "certificate: {}", report.certificate.says);
     let _ = writeln!(text, "peak per device: {} bytes", totals.peak_bytes_per_device);
     if !legend.is_empty() {
         let _ = writeln!(text, "letters: {legend}");

@@ -3,12 +3,12 @@
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Machine, Mesh};
 use shardgrad_graph::plan_file::PlanFile;
-use shardgrad_graph::{MlpSpec, Optimizer, Plan, Program, check, text};
-use shardgrad_planner::{LayoutRequest, Options};
+use shardgrad_graph::{Certificate, MlpSpec, Optimizer, Plan, Program, check, text};
+use shardgrad_planner::{LayoutRequest, Objective, Options};
 
 use crate::error::Error;
 use crate::explain::explain;
-use crate::report::{ModelReport, PlanReport, Verdict};
+use crate::report::{CertificateReport, ModelReport, PlanReport, Verdict};
 use crate::symbols::Symbols;
 
 /// A program, its plan on a mesh, and the machine it was planned for.
@@ -36,7 +36,10 @@ pub struct Planned {
     program: Program,
     plan: Plan,
     machine: Machine,
-    verdict: Verdict,
+    objective: Objective,
+    optimal: bool,
+    lower_bound_bytes: u64,
+    certificate: Certificate,
     optimizer: Optimizer,
     seed: u64,
     spec: Option<MlpSpec>,
@@ -55,16 +58,14 @@ impl Planned {
         options: &Options,
     ) -> Result<Self, Error> {
         let planned = shardgrad_planner::plan(&program, mesh, request, options)?;
-        let verdict = Verdict {
-            objective: options.objective.name().to_owned(),
-            optimal: planned.optimal,
-            lower_bound_bytes: planned.lower_bound_bytes,
-        };
         Ok(Self {
             program,
             plan: planned.plan,
             machine: machine.clone(),
-            verdict,
+            objective: options.objective,
+            optimal: planned.optimal,
+            lower_bound_bytes: planned.lower_bound_bytes,
+            certificate: planned.certificate,
             optimizer: Optimizer::None,
             seed: 0,
             spec: None,
@@ -137,10 +138,28 @@ impl Planned {
         check::check(&self.plan, &self.program)
     }
 
-    /// The plan in numbers.
+    /// What the planner says of the plan's cost, for the checker to verify.
+    #[must_use]
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// What the independent checker says of the certificate.
+    #[must_use]
+    pub fn proof(&self) -> check::optimality::Verdict {
+        check::optimality::verify(&self.plan, &self.program, &self.certificate)
+    }
+
+    /// The plan in numbers. The certificate is verified for it.
     #[must_use]
     pub fn report(&self) -> PlanReport {
-        PlanReport::new(&self.program, &self.plan, &self.machine, self.verdict.clone())
+        let verdict = Verdict {
+            objective: self.objective.name().to_owned(),
+            optimal: self.optimal,
+            lower_bound_bytes: self.lower_bound_bytes,
+            certificate: CertificateReport::new(&self.proof()),
+        };
+        PlanReport::new(&self.program, &self.plan, &self.machine, verdict)
     }
 
     /// The model in numbers: its batch is the description's, or the first extent of the first input.
@@ -172,11 +191,13 @@ impl Planned {
         text::display_plan(&self.plan, &self.program).to_string()
     }
 
-    /// The plan file: program and plan as JSON, which `shardgrad check` reads.
+    /// The plan file: program, plan and certificate as JSON, which `shardgrad check` reads.
     ///
     /// # Errors
     /// None in practice: every part has a JSON form.
     pub fn to_json(&self) -> Result<String, Error> {
-        Ok(PlanFile::new(self.program.clone(), self.plan.clone()).to_json()?)
+        let mut file = PlanFile::new(self.program.clone(), self.plan.clone());
+        file.certificate = Some(self.certificate.clone());
+        Ok(file.to_json()?)
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use shardgrad_core::ops::Role;
 use shardgrad_core::{DType, Machine, Mesh};
-use shardgrad_graph::{OutputRole, Phase, Plan, Program, memory};
+use shardgrad_graph::{OutputRole, Phase, Plan, Program, check, memory};
 
 use crate::formula::formula;
 use crate::predict::predict;
@@ -63,6 +63,34 @@ pub struct Verdict {
     pub optimal: bool,
     /// No plan of the space sends less than this, scalars not counted.
     pub lower_bound_bytes: u64,
+    /// What became of its certificate.
+    pub certificate: CertificateReport,
+}
+
+/// What the checker says of a plan's certificate of optimality.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateReport {
+    /// Whether it proves that no plan of the space is better.
+    pub proves_optimal: bool,
+    /// How far the plan may be from the best, as far as it proves: bytes under `volume`, femtoseconds under `time`;
+    /// nothing if it proves nothing.
+    pub gap: Option<u64>,
+    /// The same in words, or why there is no proof.
+    pub says: String,
+}
+
+impl CertificateReport {
+    /// The report of a verdict.
+    #[must_use]
+    pub fn new(verdict: &check::optimality::Verdict) -> Self {
+        let (proves_optimal, gap) = match verdict {
+            check::optimality::Verdict::Proven(proof) => (proof.optimal, Some(proof.gap())),
+            check::optimality::Verdict::Unproven(_) | check::optimality::Verdict::Refuted(_) => {
+                (false, None)
+            }
+        };
+        Self { proves_optimal, gap, says: verdict.to_string() }
+    }
 }
 
 /// One plan.
@@ -76,6 +104,8 @@ pub struct PlanReport {
     pub optimal: bool,
     /// No plan of the space sends less than this, scalars not counted.
     pub lower_bound_bytes: u64,
+    /// What the checker, which knows nothing of the planner, says of that.
+    pub certificate: CertificateReport,
     /// Layouts of inputs, parameters, optimizer state and outputs. Counts are comparable only where they agree.
     pub boundary: BTreeMap<String, String>,
     /// Everything that communicates, in order.
@@ -144,6 +174,7 @@ impl PlanReport {
             objective: verdict.objective,
             optimal: verdict.optimal,
             lower_bound_bytes: verdict.lower_bound_bytes,
+            certificate: verdict.certificate,
             boundary: boundary(plan),
             collectives: collectives(plan, &symbols),
             totals: TotalsReport {

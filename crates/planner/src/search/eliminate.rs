@@ -64,11 +64,48 @@ pub(super) struct Messages {
     pub(super) entries: u64,
 }
 
-/// Solves a network exactly.
+/// A network whose variables are eliminated: what it takes to read off assignments.
+#[derive(Debug)]
+pub struct Eliminated {
+    /// The least cost.
+    pub cost: Packed,
+    /// How it follows.
+    pub trace: Trace,
+    /// The factors of each bucket, in order.
+    buckets: Vec<Vec<Factor>>,
+    /// The message of each bucket.
+    sent: Vec<Factor>,
+}
+
+impl Eliminated {
+    /// The first assignment that costs least.
+    #[must_use]
+    pub fn first(&self, network: &Network) -> Vec<u32> {
+        let mut assignment = vec![0; network.domains.len()];
+        for (i, &var) in self.trace.order.iter().enumerate().rev() {
+            assignment[var as usize] = best_value(network, &self.buckets[i], var, &assignment);
+        }
+        assignment
+    }
+
+    /// How much more than least an assignment costs at least when bucket `i`'s variable has each of its values, the
+    /// variables of all later buckets being assigned.
+    #[must_use]
+    pub fn excess(&self, network: &Network, i: usize, assignment: &[u32]) -> Vec<Packed> {
+        let var = self.trace.order[i];
+        let least = network.entry(&self.sent[i], assignment) + self.trace.minima[i];
+        bucket_sums(network, &self.buckets[i], var, assignment)
+            .into_iter()
+            .map(|sum| if sum >= INFINITE { INFINITE } else { sum.saturating_sub(least) })
+            .collect()
+    }
+}
+
+/// Eliminates all variables of a network.
 ///
 /// # Errors
 /// No assignment is possible, or a bucket has more than `limit` entries.
-pub fn eliminate(network: &mut Network, limit: u64) -> Result<Solution, Failure> {
+pub fn eliminated(network: &mut Network, limit: u64) -> Result<Eliminated, Failure> {
     let order = elimination_order(network);
     let mut position = vec![usize::MAX; network.domains.len()];
     for (i, &var) in order.iter().enumerate() {
@@ -88,6 +125,7 @@ pub fn eliminate(network: &mut Network, limit: u64) -> Result<Solution, Failure>
     }
     let mut messages = Messages::default();
     let mut minima = Vec::with_capacity(order.len());
+    let mut sent = Vec::with_capacity(order.len());
     for i in 0..order.len() {
         let (message, least) = message(network, &mut messages, order[i], &buckets[i])?;
         constant += least;
@@ -95,6 +133,7 @@ pub fn eliminate(network: &mut Network, limit: u64) -> Result<Solution, Failure>
         if constant >= INFINITE {
             return Err(Failure::Infeasible);
         }
+        sent.push(message.clone());
         if let Some(later) = first(&message.scope) {
             buckets[later].push(message);
         }
@@ -102,12 +141,18 @@ pub fn eliminate(network: &mut Network, limit: u64) -> Result<Solution, Failure>
     if constant >= INFINITE {
         return Err(Failure::Infeasible);
     }
-    let mut assignment = vec![0; network.domains.len()];
-    for (i, &var) in order.iter().enumerate().rev() {
-        assignment[var as usize] = best_value(network, &buckets[i], var, &assignment);
-    }
     let trace = Trace { order, factors: None, minima, entries: messages.entries };
-    Ok(Solution { cost: constant, assignment, trace })
+    Ok(Eliminated { cost: constant, trace, buckets, sent })
+}
+
+/// Solves a network exactly.
+///
+/// # Errors
+/// As [`eliminated`].
+pub fn eliminate(network: &mut Network, limit: u64) -> Result<Solution, Failure> {
+    let done = eliminated(network, limit)?;
+    let assignment = done.first(network);
+    Ok(Solution { cost: done.cost, assignment, trace: done.trace })
 }
 
 /// The variable with the largest bucket, and that bucket's entries.
@@ -149,6 +194,18 @@ pub(super) fn best_value(
     var: VarId,
     assignment: &[u32],
 ) -> u32 {
+    let sums = bucket_sums(network, bucket, var, assignment);
+    let best = (0..sums.len()).min_by_key(|&value| sums[value]).unwrap_or(0);
+    u32::try_from(best).unwrap_or(u32::MAX)
+}
+
+/// The bucket's sum for each value of `var`, all other variables of the bucket being assigned.
+fn bucket_sums(
+    network: &Network,
+    bucket: &[Factor],
+    var: VarId,
+    assignment: &[u32],
+) -> Vec<Packed> {
     let mut trial: SmallVec<[(&[Packed], usize, usize); 8]> = SmallVec::new();
     for factor in bucket {
         let (mut offset, mut stride, mut size) = (0, 0, 1);
@@ -166,8 +223,7 @@ pub(super) fn best_value(
         let entries = trial.iter().map(|(table, offset, stride)| table[offset + value * stride]);
         entries.fold(0, |sum, entry| (sum + entry).min(INFINITE))
     };
-    let best = (0..network.domain(var)).min_by_key(|&value| cost(value)).unwrap_or(0);
-    u32::try_from(best).unwrap_or(u32::MAX)
+    (0..network.domain(var)).map(cost).collect()
 }
 
 /// The message of a bucket, and the constant taken out of it.

@@ -7,13 +7,16 @@
 //! | [`mod@eliminate`] | bucket elimination |
 //! | [`mod@bound`] | mini-bucket bounds |
 //! | [`mod@solve`] | the whole search |
+//! | [`walk`] | all assignments, cheapest first |
 
 pub mod bound;
 pub mod eliminate;
 pub mod network;
 pub mod order;
 pub mod solve;
+pub mod walk;
 
-pub use eliminate::{BUCKET_LIMIT, Failure, Solution, Trace, eliminate};
+pub use eliminate::{BUCKET_LIMIT, Eliminated, Failure, Solution, Trace, eliminate, eliminated};
 pub use network::{Factor, Network, TableId, Tables, VarId};
 pub use solve::{Outcome, solve};
+pub use walk::Walk;

@@ -10,10 +10,11 @@ mod layouts;
 mod network;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 use shardgrad_core::price::Fields;
-use shardgrad_core::{Op, Placement, Prices, TensorType, rules};
+use shardgrad_core::{Objective, Op, Placement, Prices, TensorType, rules};
 use smallvec::SmallVec;
 
 use self::bags::Fault;
@@ -29,7 +30,7 @@ use crate::program::Program;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proof {
     /// What is minimised.
-    pub objective: shardgrad_core::Objective,
+    pub objective: Objective,
     /// The plan's cost.
     pub cost: Fields,
     /// No plan of the space has a smaller first field.
@@ -55,6 +56,31 @@ pub enum Verdict {
     Unproven(String),
     /// It does not hold.
     Refuted(Violation),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Proven(proof) => {
+                let by = proof.objective.name();
+                let unit = match proof.objective {
+                    Objective::Volume => "bytes",
+                    Objective::Time => "femtoseconds",
+                };
+                if proof.optimal {
+                    write!(f, "proves that by {by} no plan of this space is better")
+                } else {
+                    let (least, cost, gap) = (proof.least, proof.cost[0], proof.gap());
+                    write!(
+                        f,
+                        "proves a bound only: by {by} no plan of this space is below {least} {unit}; this one has {cost}, a gap of {gap}"
+                    )
+                }
+            }
+            Verdict::Unproven(because) => write!(f, "none, because {because}"),
+            Verdict::Refuted(violation) => write!(f, "refuted, {violation}"),
+        }
+    }
 }
 
 fn refuted(code: &'static str, message: String) -> Verdict {

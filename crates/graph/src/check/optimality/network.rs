@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use shardgrad_core::ops::{Reduction, Role};
-use shardgrad_core::{AxisSet, Layout, Op, Placement, Prices, TensorType};
+use shardgrad_core::{AxisSet, Layout, Objective, Op, Placement, Prices, TensorType};
 use smallvec::SmallVec;
 
 use super::choices::{Axis, Choices, OperandFacts, Subject};
@@ -241,8 +241,8 @@ impl Builder<'_> {
         let steps = 2 * layouts.all.len() as u128;
         let whole = (ty.elements() + self.prices.mesh.size()) as u128 * ty.dtype.size() as u128;
         let (bytes, collectives) = match self.space.objective {
-            shardgrad_core::Objective::Volume => (0, 1),
-            shardgrad_core::Objective::Time => (1, 2),
+            Objective::Volume => (0, 1),
+            Objective::Time => (1, 2),
         };
         state.network.addends += steps;
         state.network.most[bytes] += steps * 2 * whole;
