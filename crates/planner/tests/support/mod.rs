@@ -6,7 +6,7 @@ use shardgrad_planner::Planned;
 
 /// The proof that the plan's certificate gives.
 #[allow(dead_code)] // Each test file compiles this module for itself.
-pub fn proven(planned: &Planned, program: &Program) -> Proof {
+pub(crate) fn proven(planned: &Planned, program: &Program) -> Proof {
     match verify(&planned.plan, program, &planned.certificate) {
         Verdict::Proven(proof) => proof,
         other => panic!("not proven: {other:?}"),
@@ -15,7 +15,7 @@ pub fn proven(planned: &Planned, program: &Program) -> Proof {
 
 /// The same, of a plan that is optimal.
 #[allow(dead_code)]
-pub fn proven_optimal(planned: &Planned, program: &Program) {
+pub(crate) fn proven_optimal(planned: &Planned, program: &Program) {
     let proof = proven(planned, program);
     assert!(proof.optimal && planned.optimal, "{proof:?}");
     assert_eq!(proof.gap(), 0);
