@@ -42,6 +42,9 @@ pub(crate) enum Command {
     /// within rounding; 1: one is not, or is missing; 2: bad usage or input.
     #[command(after_help = DIAGNOSE_EXAMPLES)]
     Diagnose(DiagnoseArgs),
+    /// Write an interactive page on which plans of a tiny network are stepped through, and broken
+    #[command(after_help = LAB_EXAMPLES)]
+    Lab(LabArgs),
 }
 
 const COMPARE_EXAMPLES: &str = "\
@@ -72,6 +75,10 @@ Examples:
   shardgrad diagnose dense/w0.npy sharded/w0.npy
   shardgrad diagnose dense.safetensors sharded.safetensors --mesh dp=2,tp=4
   shardgrad diagnose dense/w0.npy sharded/w0.npy --mesh dp=2,tp=2 --layout '[tp: S(1)]' --format json";
+
+const LAB_EXAMPLES: &str = "\
+Example:
+  shardgrad lab -o lab.html";
 
 /// What is planned.
 #[derive(Debug, Args)]
@@ -251,6 +258,13 @@ fn tolerance(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|part| (0.0..1.0).contains(part))
         .ok_or_else(|| "a number from 0 to below 1 was expected, such as 1e-5".to_owned())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    /// Write the page to a file
+    #[arg(short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// What a layout is, with the planner's list of presets.

@@ -6,6 +6,7 @@ mod compare;
 mod diagnose;
 mod failure;
 mod html;
+mod lab;
 mod output;
 mod plan;
 mod request;
@@ -49,5 +50,6 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Check(args) => check::run(args),
         Command::Train(args) => train::run(args),
         Command::Diagnose(args) => diagnose::run(args),
+        Command::Lab(args) => lab::run(args),
     }
 }
