@@ -317,7 +317,8 @@ fn compared(
             }
             let found = match blocks::gather(&ranks, &expected.ty(), layout, mesh) {
                 Ok(gathered) if swap => {
-                    let context = Context { mesh: Some(mesh), layout: Some(layout), bound: None };
+                    let context =
+                        Context { mesh: Some(mesh), layout: Some(layout), ..Context::default() };
                     diagnose(expected, &gathered, &context)
                 }
                 _ => diagnose_ranks(expected, &ranks, mesh, layout),
