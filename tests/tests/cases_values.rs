@@ -8,10 +8,11 @@ mod cases_everywhere;
 use cases_everywhere::{Inputs, everywhere, mesh, outputs, pinned, plan, value};
 use shardgrad_core::ops::Comparison;
 use shardgrad_core::{DType, Layout, LayoutSpec};
-use shardgrad_graph::{Activation, Graph, OutputRole, Var, blocks};
+use shardgrad_graph::{Activation, Graph, OutputRole, Plan, Var, blocks};
 use shardgrad_planner::LayoutRequest;
-use shardgrad_testkit::assert_collectives;
+use shardgrad_testkit::random_plan::random_plan;
 use shardgrad_testkit::simulate::simulate;
+use shardgrad_testkit::{Backend, Options, Reference, assert_collectives};
 
 const F: DType = DType::F32;
 
@@ -435,4 +436,100 @@ fn case_m1_no_layout_can_state_another_nesting_than_the_meshs() {
         ("b", value([4, 1], F, &[1., 10., 100., 1000.])),
     ]);
     everywhere(&g.finish(), &["dp=2, tp=2"], &data, &[("y", &[4321.])]);
+}
+
+/// Attention of four query heads (g, r) of width 2 (e) over tokens t, s; keys and values have one head for each g, or copies
+/// for each r.
+fn attention<'g>(g: &'g Graph, repeated: bool) -> (Var<'g>, [Var<'g>; 3]) {
+    let x = g.input("x", [3, 4]).unwrap();
+    let wq = g.param("wq", [4, 2, 2, 2]).unwrap();
+    let of_kv = |name: &str| {
+        if repeated { g.param(name, [4, 2, 2, 2]) } else { g.param(name, [4, 2, 2]) }.unwrap()
+    };
+    let (wk, wv) = (of_kv("wk"), of_kv("wv"));
+    let project = if repeated { "td,dgre->tgre" } else { "td,dge->tge" };
+    let q = x.einsum("td,dgre->tgre", wq).unwrap();
+    let (k, v) = (x.einsum(project, wk).unwrap(), x.einsum(project, wv).unwrap());
+    let heads = if repeated { "sgre" } else { "sge" };
+    let scores = q.einsum(&format!("tgre,{heads}->grts"), k).unwrap();
+    let shape = scores.shape();
+    let wide = |row: Var<'g>| row.broadcast(&[0, 1, 2], &shape).unwrap();
+    let shift = scores.max(&[3]).unwrap().stop_gradient().unwrap();
+    let raised = scores.sub(wide(shift)).unwrap().exp().unwrap();
+    let weights = raised.div(wide(raised.sum(&[3]).unwrap())).unwrap();
+    let out = weights.einsum(&format!("grts,{heads}->tgre"), v).unwrap();
+    let loss = out.square().unwrap().sum_all().unwrap();
+    (loss, [wq, wk, wv])
+}
+
+/// Two heads of keys and values for four of queries, on more devices than there are such heads: the gradient of keys and
+/// values is the sum over the query heads that share them.
+#[test]
+fn case_y7_fewer_key_value_heads_than_devices() {
+    let number = |i: usize| ((i * 7 + 3) % 11) as f64 / 8.0 - 0.5;
+    let program = |repeated: bool| {
+        let g = Graph::new("y7", DType::F64);
+        let (loss, [wq, wk, wv]) = attention(&g, repeated);
+        outputs(&g, loss, &[("wq", wq), ("wk", wk), ("wv", wv)]);
+        g.finish()
+    };
+    let (shared, repeated) = (program(false), program(true));
+    let ty = |shape: &[usize]| shardgrad_core::TensorType::new(shape.iter().copied(), DType::F64);
+    let tensor = |shape: &[usize], salt: usize| {
+        shardgrad_graph::Value::from_fn(&ty(shape), |i| number(i * 5 + salt))
+    };
+    let data = inputs([
+        ("x", tensor(&[3, 4], 1)),
+        ("wq", tensor(&[4, 2, 2, 2], 2)),
+        ("wk", tensor(&[4, 2, 2], 3)),
+        ("wv", tensor(&[4, 2, 2], 4)),
+    ]);
+    // [d, g, r, e] from [d, g, e].
+    let twice = |v: &shardgrad_graph::Value| {
+        let flat = v.to_f64s();
+        shardgrad_graph::Value::from_fn(&ty(&[4, 2, 2, 2]), |i| flat[i / 4 * 2 + i % 2])
+    };
+    let mut copies = data.clone();
+    for name in ["wk", "wv"] {
+        copies.insert(name.to_owned(), twice(&data[name]));
+    }
+    let one = shardgrad_graph::eval::evaluate_outputs(&shared, &data).unwrap();
+    let two = shardgrad_graph::eval::evaluate_outputs(&repeated, &copies).unwrap();
+    let node = |p: &shardgrad_graph::Program, name: &str| {
+        p.outputs.iter().find(|o| o.name == name).unwrap().node
+    };
+    let bound = |p: &shardgrad_graph::Program, data: &Inputs, name: &str| {
+        let all = shardgrad_testkit::tolerance::bounds(p, data).unwrap().of(node(p, name));
+        all.iter().copied().fold(0.0, f64::max)
+    };
+    for name in ["grad(wk)", "grad(wv)"] {
+        let (sum, parts) = (one[name].to_f64s(), two[name].to_f64s());
+        let most = bound(&shared, &data, name) + 2.0 * bound(&repeated, &copies, name);
+        assert!(sum.iter().any(|v| v.abs() > 1e-2) && most < 1e-9, "{name}: {most}");
+        for (i, s) in sum.iter().enumerate() {
+            let (first, second) = (parts[i / 2 * 4 + i % 2], parts[i / 2 * 4 + 2 + i % 2]);
+            assert!((s - first - second).abs() <= most, "{name}: {s}, not {first} + {second}");
+        }
+    }
+    // Layouts of rank-4 values are many: the ones that share heads out, and random plans.
+    let options = Options { inputs: data, ..Options::default() };
+    let reference = Reference::new(&shared, 4, &options).unwrap();
+    let holds = |plan: &Plan| {
+        let found = reference.compare(plan, Backend::Threads).unwrap();
+        assert!(found.holds(), "{found}\n{plan}");
+    };
+    for pins in [
+        // Two heads on four devices: two of them hold none.
+        vec![("wq", "tp: S(1)"), ("wk", "tp: S(1)"), ("wv", "tp: S(1)")],
+        // Queries by shared head, keys and values copied: their gradient is summed over the devices.
+        vec![("wq", "tp: S(2)"), ("wk", "tp: R"), ("wv", "tp: R")],
+        vec![("wq", "tp: S(3)"), ("wk", "tp: S(2)"), ("wv", "tp: R")],
+    ] {
+        holds(&plan(&shared, &mesh("tp=4"), &pinned(&pins)));
+    }
+    for text in ["tp=4", "dp=2, tp=2"] {
+        for seed in 0..40 {
+            holds(&random_plan(&shared, &mesh(text), seed, 230));
+        }
+    }
 }

@@ -1,44 +1,10 @@
-//! Random programs, step by step.
-//!
-//! A [`Recipe`] is a list of small numbers, so that it shrinks well: each [`Step`] names an op, operands counted back from
-//! the newest value, and an attribute. A step that does not fit the values at hand is skipped, so every list of steps
-//! makes a valid program, and removing any of them leaves one. Functions with poles are composed with something that
-//! keeps them away from the pole, and a coarse bound of magnitudes keeps values finite.
-//!
-//! The program is a DAG with shared values, a scalar loss, the gradients of all float leaves, and sometimes other values as
-//! outputs. Leaves and steps are named (`x0`, `w1`, `v3` …), so that layouts can be pinned.
+//! A program in the making: values so far, and the op that a step adds.
 
 use shardgrad_core::ops::{Comparison, Role, Unary};
-use shardgrad_core::{DType, Op, TensorType};
-use shardgrad_graph::{Error, Graph, OutputRole, Program, Var};
+use shardgrad_core::{Op, TensorType};
+use shardgrad_graph::{Error, Graph, OutputRole, Var};
 
-/// One step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Which op; taken modulo their number.
-    pub kind: u8,
-    /// First operand: 0 is the newest value.
-    pub a: u8,
-    /// Second operand.
-    pub b: u8,
-    /// Attributes: dims, extents, variants.
-    pub attr: u16,
-}
-
-/// A program to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recipe {
-    /// Float type.
-    pub dtype: DType,
-    /// Only ops that are exact on small integers.
-    pub exact: bool,
-    /// Shapes of the first leaves.
-    pub leaves: Vec<Vec<usize>>,
-    /// The steps.
-    pub steps: Vec<Step>,
-    /// How the loss is made of the last values.
-    pub loss: u8,
-}
+use super::Step;
 
 /// Most elements of a value.
 const MAX_ELEMENTS: usize = 150;
@@ -50,28 +16,7 @@ const KINDS: u8 = 16;
 /// Labels for einsums.
 const LETTERS: [char; 8] = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'];
 
-impl Recipe {
-    /// The program.
-    ///
-    /// # Errors
-    /// None for the recipes that [`crate::strategies`] makes; a builder's refusal otherwise.
-    pub fn program(&self) -> Result<Program, Error> {
-        let graph = Graph::new("random", self.dtype);
-        let mut draft =
-            Draft { graph: &graph, exact: self.exact, pool: Vec::new(), leaves: Vec::new() };
-        for (i, shape) in self.leaves.iter().enumerate() {
-            let role = if i == 0 { Role::Input } else { Role::Param };
-            draft.leaf(role, shape)?;
-        }
-        for step in &self.steps {
-            draft.take(*step)?;
-        }
-        draft.finish(self.loss)?;
-        Ok(graph.finish())
-    }
-}
-
-struct Draft<'g> {
+pub(super) struct Draft<'g> {
     graph: &'g Graph,
     exact: bool,
     /// Values with coarse bounds of their elements.
@@ -83,7 +28,11 @@ struct Draft<'g> {
 type Made<'g> = Result<Option<(Var<'g>, f64)>, Error>;
 
 impl<'g> Draft<'g> {
-    fn leaf(&mut self, role: Role, shape: &[usize]) -> Result<Var<'g>, Error> {
+    pub(super) fn new(graph: &'g Graph, exact: bool) -> Self {
+        Self { graph, exact, pool: Vec::new(), leaves: Vec::new() }
+    }
+
+    pub(super) fn leaf(&mut self, role: Role, shape: &[usize]) -> Result<Var<'g>, Error> {
         let letter = if role == Role::Input { 'x' } else { 'w' };
         let name = format!("{letter}{}", self.leaves.len());
         let ty = TensorType::new(shape.iter().copied(), self.graph.dtype());
@@ -98,7 +47,7 @@ impl<'g> Draft<'g> {
         self.pool[n - 1 - usize::from(i) % n]
     }
 
-    fn take(&mut self, step: Step) -> Result<(), Error> {
+    pub(super) fn take(&mut self, step: Step) -> Result<(), Error> {
         if self.pool.is_empty() {
             return Ok(());
         }
@@ -433,7 +382,7 @@ impl<'g> Draft<'g> {
     }
 
     /// The loss of the last one or two values, its gradients, and perhaps another output.
-    fn finish(&mut self, loss: u8) -> Result<(), Error> {
+    pub(super) fn finish(&mut self, loss: u8) -> Result<(), Error> {
         let graph = self.graph;
         let Some(&(last, _)) = self.pool.last() else { return Ok(()) };
         let mut total = self.weighed(last, loss % 3)?;
