@@ -103,6 +103,9 @@ pub(crate) struct SearchArgs {
     /// Whether ranks may repeat whole contractions where splits are free
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = RedundantArg::Never)]
     pub(crate) redundant_compute: RedundantArg,
+    /// The most that a device may hold at once: 80GiB, 512MB, bytes
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_bytes)]
+    pub(crate) memory_limit: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -111,6 +114,8 @@ pub(crate) enum ObjectiveArg {
     Volume,
     /// Seconds of a step by the machine model
     Time,
+    /// The most bytes that a device holds at once
+    Memory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -142,6 +147,9 @@ pub(crate) struct CompareArgs {
     pub(crate) layout: Vec<String>,
     #[command(flatten)]
     pub(crate) search: SearchArgs,
+    /// Show the plans of `auto` that trade the objective for memory, and where the layouts stand among them
+    #[arg(long)]
+    pub(crate) pareto: bool,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = CompareFormat::Table)]
     pub(crate) format: CompareFormat,

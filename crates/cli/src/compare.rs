@@ -27,7 +27,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
             // The search is at its limits with this layout; the others have their answers all the same.
             Err(
                 error @ Error::Planner(
-                    planner::Error::TooWide { .. } | planner::Error::TooLarge { .. },
+                    planner::Error::TooWide { .. }
+                    | planner::Error::TooLarge { .. }
+                    | planner::Error::OverLimit { .. },
                 ),
             ) => {
                 not_planned.push(NotPlanned { layout: layout.clone(), reason: error.to_string() });
@@ -47,7 +49,13 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
             None => Failure::input("--layout: at least one layout was expected"),
         });
     };
-    let report = Report { schema: SCHEMA, mesh: args.mesh.clone(), model, plans, not_planned };
+    let mut pareto = None;
+    if args.pareto {
+        let front = training.pareto(&args.mesh, &machine);
+        pareto = Some(front.map_err(|e| request::no_plan(&args.model, "auto", e))?);
+    }
+    let mesh = args.mesh.clone();
+    let report = Report { schema: SCHEMA, mesh, model, plans, not_planned, pareto };
     let text = match args.format {
         CompareFormat::Table => table::compare(&report, args.output.is_none()),
         CompareFormat::Json => output::json(&report)?,

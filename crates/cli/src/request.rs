@@ -1,13 +1,12 @@
 //! From arguments to trainings and layouts.
 
-use std::fmt;
 use std::path::Path;
 
 use shardgrad::core::{Machine, Mesh};
 use shardgrad::graph::{Activation, Loss};
 use shardgrad::optimizers::Adam;
 use shardgrad::planner::{Free, Objective, Options, Preset, Redundant};
-use shardgrad::{Batch, LayoutFile, Mlp, ModelFile, Training, read_machine};
+use shardgrad::{Batch, Error, LayoutFile, Mlp, ModelFile, Training, planner, read_machine};
 
 use crate::args::{FreeArg, ModelArgs, ObjectiveArg, RedundantArg, SearchArgs};
 use crate::failure::Failure;
@@ -42,8 +41,10 @@ pub(crate) fn with_search(training: Training, args: &SearchArgs, machine: &Machi
     let objective = match args.objective {
         ObjectiveArg::Volume => Objective::Volume,
         ObjectiveArg::Time => Objective::Time,
+        ObjectiveArg::Memory => Objective::Memory,
     };
-    let options = Options { objective, redundant, machine: machine.clone() };
+    let options =
+        Options { objective, redundant, machine: machine.clone(), memory_limit: args.memory_limit };
     training.options(options)
 }
 
@@ -68,9 +69,14 @@ pub(crate) fn with_layout(
 }
 
 /// Why there is no plan, behind the places that its demands come from.
-pub(crate) fn no_plan(args: &ModelArgs, layout: &str, error: impl fmt::Display) -> Failure {
+pub(crate) fn no_plan(args: &ModelArgs, layout: &str, error: Error) -> Failure {
     let file = args.model.as_deref().map_or(String::new(), |path| format!("{}: ", path.display()));
-    Failure::input(format!("{file}--layout {layout}: {error}"))
+    let message = format!("{file}--layout {layout}: {error}");
+    // Where memory does not suffice the request is fine, and the answer is no.
+    match error {
+        Error::Planner(planner::Error::OverLimit { .. }) => Failure::no(message),
+        _ => Failure::input(message),
+    }
 }
 
 /// The layouts that are compared when none is named. One axis: every preset. Several: every way to share the batch on

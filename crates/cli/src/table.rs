@@ -124,10 +124,85 @@ pub(crate) fn compare(report: &Report, styled: bool) -> String {
     for NotPlanned { layout, reason } in &report.not_planned {
         text.push_str(&format!("not planned: {layout}: {reason}\n"));
     }
+    text.push_str(&memory_note(report, styled));
+    text.push_str(&pareto_note(report, styled));
     text.push_str(&boundary_note(report, &letters));
     let scalars = report.plans.iter().map(|p| p.totals.scalar_reductions).max().unwrap_or(0);
     if scalars > 0 {
         text.push_str("Reductions of scalars (the loss) are not counted.\n");
+    }
+    text
+}
+
+/// Under a memory limit: what each plan holds at its peak, and what replication would store.
+fn memory_note(report: &Report, styled: bool) -> String {
+    let limits = report.plans.iter().filter_map(|p| p.memory.limit);
+    let (Some(limit), Some(first)) = (limits.min(), report.plans.first()) else {
+        return String::new();
+    };
+    let mut table = new_table(
+        &["layout", "parameters", "state", "inputs", "activations", "gradients", "staging", "peak"],
+        styled,
+    );
+    for plan in &report.plans {
+        let held = &plan.memory.at_peak;
+        let parts = [
+            held.parameters,
+            held.state,
+            held.inputs,
+            held.activations,
+            held.gradients,
+            held.staging,
+            plan.totals.peak_bytes_per_device,
+        ];
+        table.add_row([Cell::new(&plan.layout)].into_iter().chain(parts.map(|n| right(bytes(n)))));
+    }
+    let whole = &first.memory.replicated;
+    let verdict = if whole.total() > limit { "does not fit" } else { "leaves room" };
+    format!(
+        "Memory limit {} per device. Replicated, a device would store {} (parameters {}, state {}, inputs {}): that {verdict}.\n{}\n",
+        bytes(limit),
+        bytes(whole.total()),
+        bytes(whole.parameters),
+        bytes(whole.state),
+        bytes(whole.inputs),
+        table.trim_fmt(),
+    )
+}
+
+/// The front, and where the layouts stand.
+fn pareto_note(report: &Report, styled: bool) -> String {
+    let Some(front) = &report.pareto else { return String::new() };
+    let mut table = new_table(
+        &["#", "collectives", "sent/device", "predicted", "peak/device", "layouts there"],
+        styled,
+    );
+    for (index, point) in front.points.iter().enumerate() {
+        let there = report.plans.iter().filter(|p| front.beats(p) == Some((index + 1, false)));
+        table.add_row(vec![
+            right((index + 1).to_string()),
+            Cell::new(kinds(&point.by_kind)),
+            right(bytes(point.bytes_per_device)),
+            right(seconds(point.predicted_seconds)),
+            right(bytes(point.peak_bytes_per_device)),
+            Cell::new(there.map(|p| p.layout.as_str()).collect::<Vec<_>>().join("; ")),
+        ]);
+    }
+    let mut text = format!(
+        "Front of {} against memory, every layout free that is not pinned ({}; no plan holds less than {}):\n{}\n",
+        front.objective,
+        if front.exact { "complete" } else { "the best of the plans looked at" },
+        bytes(front.least_bytes),
+        table.trim_fmt(),
+    );
+    for plan in &report.plans {
+        match front.beats(plan) {
+            Some((point, true)) => {
+                text.push_str(&format!("{}: #{point} is better\n", plan.layout));
+            }
+            Some((_, false)) => {}
+            None => text.push_str(&format!("{}: none of these is better\n", plan.layout)),
+        }
     }
     text
 }

@@ -5,6 +5,42 @@ pub(crate) fn bytes(n: u64) -> String {
     scaled(n, 1024, " B", &[" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
 }
 
+/// Reads `80GiB`, `1.5 GB`, `4096`.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 10] = [
+        ("", 1),
+        ("b", 1),
+        ("kb", 1000),
+        ("mb", 1_000_000),
+        ("gb", 1_000_000_000),
+        ("tb", 1_000_000_000_000),
+        ("kib", 1 << 10),
+        ("mib", 1 << 20),
+        ("gib", 1 << 30),
+        ("tib", 1 << 40),
+    ];
+    let bad = || {
+        format!(
+            "`{text}` is no size; write bytes, or a number with kB, MB, GB, TB, KiB, MiB, GiB or TiB"
+        )
+    };
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim().to_ascii_lowercase();
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(bad)?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && part.is_empty() || part.len() > 9 {
+        return Err(bad());
+    }
+    let number = |digits: &str| if digits.is_empty() { Ok(0) } else { digits.parse::<u128>() };
+    let (whole, part_value) = (number(whole).map_err(|_| bad())?, number(part).map_err(|_| bad())?);
+    let scale = 10_u128.pow(u32::try_from(part.len()).map_err(|_| bad())?);
+    let bytes =
+        whole.saturating_mul(u128::from(*factor)) + part_value * u128::from(*factor) / scale;
+    u64::try_from(bytes).map_err(|_| bad())
+}
+
 /// `980`, `4.2 k`, `12.0 M`.
 pub(crate) fn count(n: u64) -> String {
     scaled(n, 1000, "", &[" k", " M", " G", " T", " P", " E"])
@@ -48,6 +84,22 @@ pub(crate) fn seconds(s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("80GiB", 80 << 30),
+            ("1.5 GB", 1_500_000_000),
+            ("0.25kib", 256),
+            (" 2 MB ", 2_000_000),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "GB", "-3", "3 apples", "1e9", "999999999TiB", "1.0000000001", "1.2.3"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_shown_with_one_decimal() {

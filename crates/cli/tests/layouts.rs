@@ -6,7 +6,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{compare, model};
+use support::{compare, model, run, succeed};
 
 /// Bytes of one f32.
 const F32: u64 = 4;
@@ -195,4 +195,44 @@ fn with_stored_layouts_given_free_splits_send_no_more_than_possible() {
         assert!(bytes <= most, "{name}: {bytes} > {most}");
         assert!(bytes > 0, "{name}");
     }
+}
+
+#[test]
+fn a_memory_limit_is_kept_or_refused_with_the_least_that_would_do() {
+    let free = compare("--mesh tp=4 --layout auto");
+    let peak = free["plans"][0]["totals"]["peak_bytes_per_device"].as_u64().expect("a number");
+    assert_eq!(free["plans"][0]["memory"]["limit"], json!(null));
+    let limit = peak * 9 / 10;
+    let limited = compare(&format!("--mesh tp=4 --layout auto --memory-limit {limit}"));
+    let plan = &limited["plans"][0];
+    assert!(plan["totals"]["peak_bytes_per_device"].as_u64().expect("a number") <= limit);
+    assert_eq!(plan["memory"]["limit"], json!(limit));
+    assert!(plan["memory"]["least_bytes"].as_u64().expect("a number") <= limit);
+    let parts = plan["memory"]["at_peak"].as_object().expect("an object");
+    let sum: u64 = parts.values().map(|v| v.as_u64().expect("a number")).sum();
+    assert_eq!(json!(sum), plan["totals"]["peak_bytes_per_device"]);
+    // Too little for anything: exit 1, and one line that names the least.
+    for command in ["compare", "plan"] {
+        let run = run(&format!("{command} --mesh tp=4 --layout auto --memory-limit 1kB"));
+        assert_eq!((run.code, run.stderr.lines().count()), (1, 1), "{run:?}");
+        assert!(run.stderr.contains("the least memory found is"), "{}", run.stderr);
+    }
+    let bad = run("compare --memory-limit 3apples");
+    assert_eq!(bad.code, 2, "{bad:?}");
+}
+
+#[test]
+fn the_front_falls_in_memory_as_it_rises_in_volume() {
+    let report = compare(
+        "--mesh tp=2 --layout data --layout fsdp --layout zero1 --layout megatron --pareto",
+    );
+    let points = report["pareto"]["points"].as_array().expect("points");
+    let of = |point: &Value, key: &str| point[key].as_u64().expect("a number");
+    assert!(points.len() > 1);
+    for pair in points.windows(2) {
+        assert!(of(&pair[0], "bytes_per_device") <= of(&pair[1], "bytes_per_device"));
+        assert!(of(&pair[0], "peak_bytes_per_device") > of(&pair[1], "peak_bytes_per_device"));
+    }
+    let table = succeed("compare --mesh tp=2 --layout data --layout fsdp --pareto");
+    assert!(table.contains("Front of volume against memory"), "{table}");
 }

@@ -28,6 +28,7 @@ fn the_report_has_exactly_the_keys_of_schema_1() {
             "collectives",
             "layout",
             "lower_bound_bytes",
+            "memory",
             "objective",
             "optimal",
             "totals"

@@ -17,7 +17,7 @@ use crate::ops::Op;
 use crate::transition::{Transition, TransitionKind};
 use crate::{cost, schedule};
 
-/// What to minimise.
+/// What to minimise. Prices are those of sums; a peak of memory is none, and `Memory` prices as `Volume` does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
@@ -26,6 +26,8 @@ pub enum Objective {
     Volume,
     /// Seconds of a step by the machine model, nothing overlapping; then as volume.
     Time,
+    /// The most bytes that a device holds at once; then as volume.
+    Memory,
 }
 
 impl Objective {
@@ -35,6 +37,7 @@ impl Objective {
         match self {
             Objective::Volume => "volume",
             Objective::Time => "time",
+            Objective::Memory => "memory",
         }
     }
 }
@@ -79,7 +82,7 @@ impl Prices<'_> {
         let relabels = transition.kind == TransitionKind::Relabel;
         let copy = if relabels { 0 } else { bytes(self.mesh, ty, to) };
         match self.objective {
-            Objective::Volume => [sent, collectives, 0, copy],
+            Objective::Volume | Objective::Memory => [sent, collectives, 0, copy],
             Objective::Time => {
                 [self.transition_time(transition, ty, from, to, sent), sent, collectives, copy]
             }
@@ -126,7 +129,7 @@ impl Prices<'_> {
         let flops = cost::flops(op, self.mesh, operands, result, operand_layouts, layout);
         let made = if op.is_alias() { 0 } else { bytes(self.mesh, result, layout) };
         match self.objective {
-            Objective::Volume => [0, 0, flops, made],
+            Objective::Volume | Objective::Memory => [0, 0, flops, made],
             Objective::Time => {
                 if matches!(op, Op::Leaf(_)) || op.is_alias() {
                     return [0, 0, 0, made];

@@ -5,7 +5,7 @@ use shardgrad_core::price::Fields;
 use shardgrad_graph::certificate::{Bags, Bound, Certificate, Space, Weights, Work};
 
 use crate::demands::Demands;
-use crate::options::{Options, Redundant};
+use crate::options::{Objective, Options, Redundant};
 use crate::presets::Split;
 use crate::search::Trace;
 
@@ -79,5 +79,21 @@ fn space(mesh: &Mesh, demands: &Demands, options: &Options) -> Space {
         machine: options.machine.clone(),
         layers: demands.splits.iter().map(|row| row.iter().map(work).collect()).collect(),
         others: (0..mesh.rank()).map(|axis| free(demands.sharing[axis])).collect(),
+    }
+}
+
+/// The certificate of a plan under a memory limit: the bound of the space without one, which is a bound all the more.
+#[must_use]
+pub fn of_limited(free: Certificate, cost: Fields, objective: Objective) -> Certificate {
+    match free {
+        Certificate::Bound(mut bound) if objective != Objective::Memory => {
+            bound.cost = cost;
+            Certificate::Bound(bound)
+        }
+        Certificate::Bound(_) => Certificate::None {
+            because: "a peak of memory is no sum over ops and values, which is all that bags bound"
+                .to_owned(),
+        },
+        none @ Certificate::None { .. } => none,
     }
 }

@@ -112,6 +112,24 @@ pub enum Error {
         /// Number of its readers.
         readers: usize,
     },
+    /// E214
+    #[error(
+        "no plan is known that fits in {limit} bytes per device: the least memory found is {least} (parameters {parameters}, optimizer state {state}, all else {rest}), and no plan needs less than {bound}; raise the limit, add devices, or pin less"
+    )]
+    OverLimit {
+        /// The limit.
+        limit: u64,
+        /// The least peak that was found.
+        least: u64,
+        /// No plan's peak is below this.
+        bound: u64,
+        /// Bytes of parameters at that peak.
+        parameters: u64,
+        /// Bytes of optimizer state at that peak.
+        state: u64,
+        /// All other bytes at that peak.
+        rest: u64,
+    },
     /// E213
     #[error(
         "the search would need tables of {entries} entries; fix more splits or pin more values"
@@ -141,6 +159,7 @@ impl Error {
             Error::Infeasible { .. } => "E211",
             Error::TooLarge { .. } => "E212",
             Error::TooWide { .. } => "E213",
+            Error::OverLimit { .. } => "E214",
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | [`values`], [`problem`] | the program as a network of cost functions |
 //! | [`search`] | exact minimisation |
 //! | [`certify`] | what proves it |
+//! | [`memory`] | plans under a memory limit |
 //! | [`build`], [`explain`] | from the minimum to a plan with reasons |
 //! | [`planner`] | the entry, [`plan`] |
 //!
@@ -25,6 +26,7 @@ pub mod demands;
 pub mod error;
 pub mod explain;
 pub mod layouts;
+pub mod memory;
 pub mod options;
 pub mod planner;
 pub mod presets;
@@ -37,7 +39,8 @@ pub mod values;
 
 pub use cost::Cost;
 pub use error::Error;
+pub use memory::{Front, Point};
 pub use options::{Objective, Options, Redundant};
-pub use planner::{Planned, cost_of, plan};
+pub use planner::{Planned, cost_of, pareto, plan};
 pub use presets::{Preset, Split};
 pub use request::{Free, LayoutRequest, Presets};

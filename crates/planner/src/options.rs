@@ -22,6 +22,8 @@ pub struct Options {
     pub redundant: Redundant,
     /// Rates of devices and links.
     pub machine: Machine,
+    /// The most bytes that a device may hold at once.
+    pub memory_limit: Option<u64>,
 }
 
 impl Options {

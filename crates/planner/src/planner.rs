@@ -1,6 +1,6 @@
 //! The planner's one entry: [`plan`].
 
-use shardgrad_core::Mesh;
+use shardgrad_core::{Mesh, Prices};
 use shardgrad_graph::{Certificate, Plan, Program};
 
 use crate::build;
@@ -8,6 +8,7 @@ use crate::certify::{self, Found};
 use crate::cost::Cost;
 use crate::demands::Demands;
 use crate::error::Error;
+use crate::memory::{self, Front};
 use crate::options::{Objective, Options};
 use crate::problem;
 use crate::request::LayoutRequest;
@@ -27,6 +28,19 @@ pub struct Planned {
     pub lower_bound_bytes: u64,
     /// What proves it, for the checker ([`shardgrad_graph::check::optimality`]) to verify.
     pub certificate: Certificate,
+    /// No plan of the plan space holds less on a device; 0 where memory was not asked for.
+    pub least_memory: u64,
+}
+
+impl Planned {
+    /// The leading field of a bound on the objective, which the plan attains if it is optimal.
+    pub(crate) fn bound_under(&self, prices: &Prices<'_>) -> u64 {
+        match &self.certificate {
+            Certificate::Bound(bound) => bound.lower[0] << bound.scale.dropped[0],
+            Certificate::None { .. } if self.optimal => self.plan.cost(prices)[0],
+            Certificate::None { .. } => 0,
+        }
+    }
 }
 
 /// Plans a program on a mesh.
@@ -59,7 +73,34 @@ pub fn plan(
     options: &Options,
 ) -> Result<Planned, Error> {
     let demands = Demands::resolve(program, mesh, request)?;
-    let mut problem = problem::Builder::new(program, mesh, &demands, options).build()?;
+    let free = plan_free(program, mesh, &demands, options)?;
+    if options.objective == Objective::Memory || options.memory_limit.is_some() {
+        return memory::plan(program, mesh, &demands, options, free);
+    }
+    Ok(free)
+}
+
+/// The plans of which none is better than another in both the objective and memory.
+///
+/// # Errors
+/// As [`plan`].
+pub fn pareto(
+    program: &Program,
+    mesh: &Mesh,
+    request: &LayoutRequest,
+    options: &Options,
+) -> Result<Front, Error> {
+    memory::front(program, mesh, &Demands::resolve(program, mesh, request)?, options)
+}
+
+/// The best plan whatever it holds in memory.
+fn plan_free(
+    program: &Program,
+    mesh: &Mesh,
+    demands: &Demands,
+    options: &Options,
+) -> Result<Planned, Error> {
+    let mut problem = problem::Builder::new(program, mesh, demands, options).build()?;
     let solution = solve(&mut problem.network, BUCKET_LIMIT).map_err(|failure| match failure {
         Failure::Infeasible => Error::Infeasible {
             value: program.name.clone(),
@@ -67,7 +108,7 @@ pub fn plan(
         },
         Failure::TooWide(_, entries) => Error::TooWide { entries },
     })?;
-    let plan = build::build(program, mesh, &demands, &problem, &solution.assignment)?;
+    let plan = build::build(program, mesh, demands, &problem, &solution.assignment)?;
     let cost = cost_of(&plan);
     debug_assert!(
         !problem.scale.is_exact()
@@ -83,7 +124,7 @@ pub fn plan(
             problem.scale.leading(solution.lower).saturating_sub(totals.scalar_bytes_per_device)
         }
         // A bound on time is none on bytes.
-        Objective::Time => 0,
+        Objective::Time | Objective::Memory => 0,
     };
     let found = Found {
         trace: &solution.trace,
@@ -92,8 +133,8 @@ pub fn plan(
         cost: plan.cost(&options.prices(mesh)),
         sets: &problem.by_sets,
     };
-    let certificate = certify::certificate(mesh, &demands, options, &found);
-    Ok(Planned { plan, cost, optimal, lower_bound_bytes, certificate })
+    let certificate = certify::certificate(mesh, demands, options, &found);
+    Ok(Planned { plan, cost, optimal, lower_bound_bytes, certificate, least_memory: 0 })
 }
 
 /// What a plan costs, counted from its nodes.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::PlanReport;
+use crate::report::{MemoryReport, PlanReport};
 
 /// The plan in words. `legend` says what the letters of formulas stand for.
 pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
@@ -23,6 +23,7 @@ pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
     );
     let _ = writeln!(text, "certificate: {}", report.certificate.says);
     let _ = writeln!(text, "peak per device: {} bytes", totals.peak_bytes_per_device);
+    text.push_str(&memory(&report.memory));
     if !legend.is_empty() {
         let _ = writeln!(text, "letters: {legend}");
     }
@@ -46,4 +47,25 @@ pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
         }
     }
     text
+}
+
+/// Under a memory limit: what the peak holds, and what replication would.
+fn memory(memory: &MemoryReport) -> String {
+    let Some(limit) = memory.limit else { return String::new() };
+    let (held, whole) = (&memory.at_peak, &memory.replicated);
+    let verdict = if whole.total() > limit { "which does not fit" } else { "which leaves room" };
+    format!(
+        "at the peak: parameters {}, optimizer state {}, inputs {}, activations {}, gradients {}, staging {}\n\
+         memory limit: {limit} bytes; replicated, a device would store {} bytes (parameters {}, optimizer state {}, inputs {}), {verdict}\n",
+        held.parameters,
+        held.state,
+        held.inputs,
+        held.activations,
+        held.gradients,
+        held.staging,
+        whole.total(),
+        whole.parameters,
+        whole.state,
+        whole.inputs,
+    )
 }

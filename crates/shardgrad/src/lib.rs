@@ -39,6 +39,7 @@ mod formula;
 pub mod model_file;
 pub mod nn;
 pub mod optimizers;
+mod pareto;
 pub mod planned;
 pub mod predict;
 pub mod prelude;

@@ -40,6 +40,8 @@ pub struct Planned {
     optimal: bool,
     lower_bound_bytes: u64,
     certificate: Certificate,
+    memory_limit: Option<u64>,
+    least_memory: u64,
     optimizer: Optimizer,
     seed: u64,
     spec: Option<MlpSpec>,
@@ -66,6 +68,8 @@ impl Planned {
             optimal: planned.optimal,
             lower_bound_bytes: planned.lower_bound_bytes,
             certificate: planned.certificate,
+            memory_limit: options.memory_limit,
+            least_memory: planned.least_memory,
             optimizer: Optimizer::None,
             seed: 0,
             spec: None,
@@ -158,6 +162,8 @@ impl Planned {
             optimal: self.optimal,
             lower_bound_bytes: self.lower_bound_bytes,
             certificate: CertificateReport::new(&self.proof()),
+            memory_limit: self.memory_limit,
+            least_memory: self.least_memory,
         };
         PlanReport::new(&self.program, &self.plan, &self.machine, verdict)
     }

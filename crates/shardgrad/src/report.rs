@@ -12,6 +12,7 @@ use shardgrad_core::{DType, Machine, Mesh};
 use shardgrad_graph::{OutputRole, Phase, Plan, Program, check, memory};
 
 use crate::formula::formula;
+pub use crate::pareto::{ParetoPoint, ParetoReport};
 use crate::predict::predict;
 use crate::symbols::Symbols;
 
@@ -32,6 +33,22 @@ pub struct Report {
     /// Layouts that were asked for, but for which the search is too wide.
     #[serde(default)]
     pub not_planned: Vec<NotPlanned>,
+    /// The plans that trade the objective for memory, if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pareto: Option<ParetoReport>,
+}
+
+/// What a device holds, by what it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// The limit that was planned for.
+    pub limit: Option<u64>,
+    /// No plan of the space holds less on a device; 0 where memory was not asked for.
+    pub least_bytes: u64,
+    /// On the device that holds most, where it does.
+    pub at_peak: memory::Categories,
+    /// What a device would store if every value were replicated.
+    pub replicated: memory::Stored,
 }
 
 /// A layout without a plan.
@@ -65,6 +82,10 @@ pub struct Verdict {
     pub lower_bound_bytes: u64,
     /// What became of its certificate.
     pub certificate: CertificateReport,
+    /// The memory limit that was planned for.
+    pub memory_limit: Option<u64>,
+    /// No plan of the space holds less on a device; 0 where memory was not asked for.
+    pub least_memory: u64,
 }
 
 /// What the checker says of a plan's certificate of optimality.
@@ -106,6 +127,8 @@ pub struct PlanReport {
     pub lower_bound_bytes: u64,
     /// What the checker, which knows nothing of the planner, says of that.
     pub certificate: CertificateReport,
+    /// What a device holds.
+    pub memory: MemoryReport,
     /// Layouts of inputs, parameters, optimizer state and outputs. Counts are comparable only where they agree.
     pub boundary: BTreeMap<String, String>,
     /// Everything that communicates, in order.
@@ -169,12 +192,19 @@ impl PlanReport {
         let symbols = Symbols::new(program);
         let totals = plan.totals();
         let prediction = predict(plan, machine);
+        let peak = memory::peak(plan);
         Self {
             layout: plan.layout.clone(),
             objective: verdict.objective,
             optimal: verdict.optimal,
             lower_bound_bytes: verdict.lower_bound_bytes,
             certificate: verdict.certificate,
+            memory: MemoryReport {
+                limit: verdict.memory_limit,
+                least_bytes: verdict.least_memory,
+                at_peak: peak.by_category,
+                replicated: replicated(program),
+            },
             boundary: boundary(plan),
             collectives: collectives(plan, &symbols),
             totals: TotalsReport {
@@ -184,11 +214,26 @@ impl PlanReport {
                 scalar_reductions: totals.scalar_reductions,
                 scalar_bytes_per_device: totals.scalar_bytes_per_device,
                 flops_per_device: prediction.flops,
-                peak_bytes_per_device: memory::peak(plan).bytes as u64,
+                peak_bytes_per_device: peak.bytes as u64,
                 predicted_seconds: prediction.seconds,
             },
         }
     }
+}
+
+/// What a device would store if every value were replicated.
+fn replicated(program: &Program) -> memory::Stored {
+    let mut stored = memory::Stored::default();
+    for node in program.leaves().map(|id| program.node(id)) {
+        let bytes = node.ty.bytes() as u64;
+        match node.leaf_role() {
+            Some(Role::Param) => stored.parameters += bytes,
+            Some(Role::State) => stored.state += bytes,
+            Some(Role::Input | Role::Scalar) => stored.inputs += bytes,
+            None => {}
+        }
+    }
+    stored
 }
 
 /// Layouts of everything that enters or leaves a step, scalars excepted (they are always replicated).

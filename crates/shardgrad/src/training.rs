@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::model_file::{LayoutFile, ModelFile};
 use crate::nn::Mlp;
 use crate::planned::Planned;
+use crate::report::ParetoReport;
 
 /// Rows of a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +167,17 @@ impl Training {
     pub fn plan(&self, mesh: &Mesh, machine: &Machine) -> Result<Planned, Error> {
         let planned = Planned::new(self.program()?, mesh, &self.request(), machine, &self.options)?;
         Ok(planned.with_spec(&self.spec))
+    }
+
+    /// The plans of which none is better than another in both the objective and memory, every layout free that is not
+    /// pinned.
+    ///
+    /// # Errors
+    /// As [`Training::plan`].
+    pub fn pareto(&self, mesh: &Mesh, machine: &Machine) -> Result<ParetoReport, Error> {
+        let request = self.request.clone().free(Free::All);
+        let front = shardgrad_planner::pareto(&self.program()?, mesh, &request, &self.options)?;
+        Ok(ParetoReport::new(&front, machine, self.options.objective.name()))
     }
 
     /// The plan of the same step without the optimizer: its outputs are the loss and the gradients.

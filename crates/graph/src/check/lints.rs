@@ -66,9 +66,21 @@ fn unused(subject: &mut Subject<'_>) {
 fn repeated(subject: &mut Subject<'_>) {
     let plan = subject.plan;
     let mut made: BTreeMap<(NodeId, &Layout), NodeId> = BTreeMap::new();
+    let mut last_read: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
+    for id in plan.ids() {
+        for operand in &plan.node(id).operands {
+            last_read[operand.index()] = Some(id);
+        }
+    }
+    for output in &plan.outputs {
+        last_read[output.node.index()] = Some(NodeId(u32::MAX));
+    }
     for transition in plan.transitions() {
         let operand = plan.node(transition.id).operands[0];
-        if let Some(&first) = made.get(&(operand, transition.to)) {
+        // A copy that nobody reads any more was given up to save memory; to make it again is no waste.
+        let held =
+            |first: NodeId| last_read[first.index()].is_some_and(|last| last > transition.id);
+        if let Some(first) = made.get(&(operand, transition.to)).copied().filter(|&f| held(f)) {
             let message = format!(
                 "{} makes again what {} made; read that",
                 subject.show(transition.id),

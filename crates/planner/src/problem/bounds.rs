@@ -37,7 +37,7 @@ pub(super) fn bounds(program: &Program, mesh: &Mesh, values: &Values) -> [u128; 
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub(super) fn of_objective(prices: &Prices<'_>, volume: [u128; 4]) -> [u128; 4] {
     match prices.objective {
-        Objective::Volume => volume,
+        Objective::Volume | Objective::Memory => volume,
         Objective::Time => {
             let machine = prices.machine;
             let links: Vec<_> = prices.mesh.axes().iter().map(|a| machine.link(&a.name)).collect();

@@ -17,7 +17,7 @@ use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, Prices, TensorType};
 use shardgrad_graph::{NodeId, Program};
 use smallvec::SmallVec;
 
-use crate::cost::Scale;
+use crate::cost::{Fields, Scale};
 use crate::demands::{Demands, Partial};
 use crate::error::Error;
 use crate::layouts::{LayoutId, LayoutTable};
@@ -134,12 +134,45 @@ struct SpaceKey {
     allowed: SmallVec<[Allowed; 4]>,
 }
 
+/// What the leading field of a cost adds up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weighing {
+    /// Weight of the objective.
+    pub objective: u64,
+    /// Weight of the bytes of leaves.
+    pub stored: u64,
+    /// Weight of the bytes of all other values and copies.
+    pub made: u64,
+}
+
+impl Default for Weighing {
+    /// The objective alone.
+    fn default() -> Self {
+        Self { objective: 1, stored: 0, made: 0 }
+    }
+}
+
+impl Weighing {
+    fn apply(self, fields: Fields, leaf: bool) -> Fields {
+        let memory = if leaf { self.stored } else { self.made };
+        let [leading, a, b, bytes] = fields;
+        let sum = leading.saturating_mul(self.objective);
+        [sum.saturating_add(bytes.saturating_mul(memory)), a, b, bytes]
+    }
+
+    fn bounds(self, bounds: [u128; 4]) -> [u128; 4] {
+        let memory = bounds[3] * u128::from(self.stored.max(self.made));
+        [bounds[0] * u128::from(self.objective) + memory, bounds[1], bounds[2], bounds[3]]
+    }
+}
+
 /// Makes a [`Problem`].
 pub struct Builder<'a> {
     program: &'a Program,
     mesh: &'a Mesh,
     demands: &'a Demands,
     options: &'a Options,
+    weighing: Weighing,
     values: Values,
     scale: Scale,
     network: Network,
@@ -173,6 +206,7 @@ impl<'a> Builder<'a> {
             mesh,
             demands,
             options,
+            weighing: Weighing::default(),
             values,
             scale,
             network: Network::default(),
@@ -184,6 +218,18 @@ impl<'a> Builder<'a> {
             covers: HashMap::new(),
             by_sets: Vec::new(),
         }
+    }
+
+    /// With a leading field that adds memory to the objective.
+    #[must_use]
+    pub fn weighing(mut self, weighing: Weighing) -> Self {
+        self.weighing = weighing;
+        let prices = self.options.prices(self.mesh);
+        let bounds = bounds::bounds(self.program, self.mesh, &self.values);
+        let addends = bounds[1] + self.program.nodes.len() as u128;
+        let bounds = weighing.bounds(bounds::of_objective(&prices, bounds));
+        self.scale = Scale::for_bounds(bounds, addends);
+        self
     }
 
     fn prices(&self) -> Prices<'a> {
@@ -246,12 +292,13 @@ impl<'a> Builder<'a> {
         let with_max = self.values.with_max[id.index()];
         let table = self.table(ty.rank(), with_max);
         let number = u32::try_from(self.graphs.len()).unwrap_or(u32::MAX);
-        let (mesh, scale) = (self.mesh, self.scale);
+        let (mesh, scale, weighing) = (self.mesh, self.scale, self.weighing);
         let prices = self.prices();
         let entry = self.graphs.entry((ty.clone(), with_max)).or_insert_with(|| {
             let graph =
                 TransitionGraph::new(mesh, table.clone(), &scale, |transition, from, to| {
-                    prices.transition(transition, ty, table.layout(from), table.layout(to))
+                    let (from, to) = (table.layout(from), table.layout(to));
+                    weighing.apply(prices.transition(transition, ty, from, to), false)
                 });
             (number, Rc::new(graph))
         });
@@ -344,7 +391,9 @@ impl<'a> Builder<'a> {
             allowed: &key.allowed,
         }
         .choices();
-        let costs = choices.iter().map(|c| self.scale.pack(c.fields)).collect();
+        let leaf = key.op.is_none();
+        let weighed = |c: &Choice| self.scale.pack(self.weighing.apply(c.fields, leaf));
+        let costs = choices.iter().map(weighed).collect();
         let pending = (0..self.mesh.rank())
             .filter(|&axis| {
                 let pends =

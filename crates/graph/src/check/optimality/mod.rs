@@ -64,7 +64,7 @@ impl fmt::Display for Verdict {
             Verdict::Proven(proof) => {
                 let by = proof.objective.name();
                 let unit = match proof.objective {
-                    Objective::Volume => "bytes",
+                    Objective::Volume | Objective::Memory => "bytes",
                     Objective::Time => "femtoseconds",
                 };
                 if proof.optimal {

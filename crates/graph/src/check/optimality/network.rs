@@ -241,7 +241,7 @@ impl Builder<'_> {
         let steps = 2 * layouts.all.len() as u128;
         let whole = (ty.elements() + self.prices.mesh.size()) as u128 * ty.dtype.size() as u128;
         let (bytes, collectives) = match self.space.objective {
-            Objective::Volume => (0, 1),
+            Objective::Volume | Objective::Memory => (0, 1),
             Objective::Time => (1, 2),
         };
         state.network.addends += steps;
