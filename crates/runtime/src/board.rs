@@ -6,9 +6,9 @@
 //! no time-out involved (after Chandy, Misra and Haas 1983, who do this with messages).
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use crate::comm::{CollectiveId, Tag};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// What a rank waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,19 +17,25 @@ pub(crate) enum Wait {
     Send { to: usize, tag: Tag },
     /// A message.
     Receive { from: usize, tag: Tag },
+    /// That the peer gives back what was lent to it.
+    Return { to: usize, tag: Tag },
+    /// That the peer begins a collective in which the waiting rank has nothing to do.
+    Begin { peer: usize, id: CollectiveId },
 }
 
 impl Wait {
     pub(crate) fn peer(self) -> usize {
         match self {
-            Wait::Send { to, .. } => to,
+            Wait::Send { to, .. } | Wait::Return { to, .. } => to,
             Wait::Receive { from, .. } => from,
+            Wait::Begin { peer, .. } => peer,
         }
     }
 
     pub(crate) fn tag(self) -> Tag {
         match self {
-            Wait::Send { tag, .. } | Wait::Receive { tag, .. } => tag,
+            Wait::Send { tag, .. } | Wait::Receive { tag, .. } | Wait::Return { tag, .. } => tag,
+            Wait::Begin { id, .. } => Tag::Collective(id),
         }
     }
 }
@@ -55,27 +61,60 @@ pub(crate) struct Entry {
     changes: u64,
 }
 
+/// The rank at the end of a chain of waiting ranks, and what shows that it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Culprit {
+    pub(crate) rank: usize,
+    changes: u64,
+    /// Operations it said it has done or has before it.
+    pub(crate) work: u64,
+}
+
 pub(crate) struct Board {
     entries: Vec<Mutex<Entry>>,
+    /// Operations that each rank said it began, one more for each time it said so.
+    work: Vec<AtomicU64>,
 }
 
 impl Board {
     pub(crate) fn new(size: usize) -> Self {
-        Self { entries: (0..size).map(|_| Mutex::default()).collect() }
+        Self {
+            entries: (0..size).map(|_| Mutex::default()).collect(),
+            work: (0..size).map(|_| AtomicU64::default()).collect(),
+        }
+    }
+
+    /// The rank says that it lives, with so many operations to do.
+    pub(crate) fn work(&self, rank: usize, operations: u64) {
+        // One writer: no need for more than an ordinary addition.
+        let done = self.work[rank].load(Ordering::Relaxed);
+        self.work[rank].store(done.wrapping_add(operations).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Whom a rank that waits for `peer` waits for in the end: the first of the chain that is not itself waiting.
+    pub(crate) fn culprit(&self, peer: usize) -> Culprit {
+        let mut rank = peer;
+        let mut entry = self.read(rank);
+        for _ in 0..self.entries.len() {
+            let State::Asleep(wait) = entry.state else { break };
+            rank = wait.peer();
+            entry = self.read(rank);
+        }
+        Culprit { rank, changes: entry.changes, work: self.work[rank].load(Ordering::Relaxed) }
     }
 
     pub(crate) fn read(&self, rank: usize) -> Entry {
-        *self.entries[rank].lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.entries[rank])
     }
 
     pub(crate) fn set(&self, rank: usize, state: State) {
-        let mut entry = self.entries[rank].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entry = lock(&self.entries[rank]);
         entry.state = state;
         entry.changes += 1;
     }
 
     pub(crate) fn begin(&self, rank: usize, id: CollectiveId) {
-        let mut entry = self.entries[rank].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entry = lock(&self.entries[rank]);
         entry.collective = Some(id);
         entry.changes += 1;
     }
@@ -123,6 +162,12 @@ impl fmt::Display for Entry {
             }
             State::Asleep(Wait::Receive { from, tag }) => {
                 write!(f, "waits for {tag} from rank {from}")?;
+            }
+            State::Asleep(Wait::Return { to, tag }) => {
+                write!(f, "waits for rank {to} to read {tag}")?;
+            }
+            State::Asleep(Wait::Begin { peer, id }) => {
+                write!(f, "waits for rank {peer} to begin {id}")?;
             }
             State::Finished => f.write_str("finished")?,
             State::Failed => f.write_str("failed")?,

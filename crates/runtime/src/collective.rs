@@ -1,17 +1,21 @@
 //! Transitions on local buffers: one rank's schedule, made ready once and run over any communicator.
 //!
 //! The schedule is data of [`shardgrad_core::schedule`]; here its boxes become offsets and runs in the rank's source and
-//! result buffers. A message is packed, exchanged, and copied or combined, round by round, in the schedule's order, so
-//! that results are the same bits on every backend and run. What is counted is what is sent.
+//! result buffers. Where ranks share no memory a message is packed, exchanged, and copied or combined, round by round, in
+//! the schedule's order; where they do, peers' buffers are read where they are (`direct`), in the same order of
+//! additions, so that results are the same bits on every backend and run. What is counted is what is sent; staging is what
+//! the schedule's messages need.
 
 use shardgrad_core::geometry::block;
-use shardgrad_core::schedule::{Buffer, Combine, Region, Start, rank_schedule};
-use shardgrad_core::{Block, Layout, Mesh, Placement, TensorType, Transition};
+use shardgrad_core::schedule::{Buffer, Combine, Region, Start, exchange_axes, rank_schedule};
+use shardgrad_core::{Block, Layout, Mesh, Placement, TensorType, Transition, TransitionKind};
 
-use crate::comm::{Communicator, Incoming, Outgoing, Tag};
+use crate::comm::{Call, Communicator, Incoming, Outgoing, Tag};
+use crate::direct::Direct;
 use crate::error::Error;
 use crate::number::{Number, checked, with_number};
-use crate::region::Local;
+use crate::pool::Pool;
+use crate::region::{Local, Pair};
 use crate::tensor::Data;
 
 /// What running a transition cost one rank.
@@ -28,8 +32,12 @@ pub struct Sent {
 pub struct Collective {
     transition: Transition,
     ty: TensorType,
+    /// The ranks that take part, ascending.
+    group: Vec<usize>,
     start: LocalStart,
     rounds: Vec<LocalRound>,
+    /// The same by reading peers' buffers.
+    direct: Direct,
     source_len: usize,
     result_len: usize,
 }
@@ -38,7 +46,11 @@ pub struct Collective {
 enum LocalStart {
     CopyAll,
     Identity(Placement),
-    CopyInto { source: Local, result: Local, fill: Option<Placement> },
+    /// A walk of (result, source).
+    CopyInto {
+        own: Pair,
+        fill: Option<Placement>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -77,12 +89,20 @@ impl Collective {
         let start = match schedule.start {
             Start::CopyAll => LocalStart::CopyAll,
             Start::Identity(placement) => LocalStart::Identity(placement),
-            Start::CopyInto { own, fill } => LocalStart::CopyInto {
-                source: Local::of_box(&own, &source),
-                result: Local::of_box(&own, &result),
-                fill,
-            },
+            Start::CopyInto { own, fill } => {
+                LocalStart::CopyInto { own: Pair::of_box(&own, &result, &source), fill }
+            }
         };
+        let axes = match transition.kind {
+            TransitionKind::AllReduce => transition.axes,
+            _ => exchange_axes(mesh, from, to),
+        };
+        let group = mesh.group(rank, axes);
+        let largest = axes.iter().any(|axis| from.on(axis) == Placement::PendingMax);
+        let combine = if largest { Combine::Max } else { Combine::Sum };
+        let theirs = |peer| block(&ty.shape, from, mesh, peer);
+        let (kind, rounds) = (transition.kind, &schedule.rounds);
+        let direct = Direct::new(kind, group.len(), combine, rounds, &result, theirs);
         let local = |region: &Region, block: &Block| Local::of(region, block);
         let rounds = schedule
             .rounds
@@ -102,7 +122,16 @@ impl Collective {
             })
             .collect();
         let (source_len, result_len) = (source.len(), result.len());
-        Ok(Self { transition, ty: ty.clone(), start, rounds, source_len, result_len })
+        Ok(Self {
+            transition,
+            ty: ty.clone(),
+            group,
+            start,
+            rounds,
+            direct,
+            source_len,
+            result_len,
+        })
     }
 
     /// What it does.
@@ -133,21 +162,28 @@ impl Collective {
         source: Source<'_, T>,
         result: &mut [T],
     ) -> Result<Sent, Error> {
+        self.run_with(comm, source, result, &mut Pool::default())
+    }
+
+    fn run_with<T: Number, C: Communicator + ?Sized>(
+        &self,
+        comm: &mut C,
+        source: Source<'_, T>,
+        result: &mut [T],
+        pool: &mut Pool,
+    ) -> Result<Sent, Error> {
         self.check(&source, result)?;
         self.begin(&source, result);
         let mut sent = Sent::default();
         if !self.transition.kind.is_collective() {
             return Ok(sent);
         }
-        let (kind, axes) = (self.transition.kind, self.transition.axes);
-        let tag = Tag::Collective(comm.begin(kind, axes, T::DTYPE, self.ty.elements()));
-        let mut spare: Vec<T> = Vec::new();
+        let kind = self.transition.kind;
+        let tag = self.announce(comm)?;
         for round in &self.rounds {
             let mut staging = 0;
             let send = round.send.as_ref().map(|(to, buffer, local)| {
-                let mut message = std::mem::take(&mut spare);
-                message.clear();
-                message.reserve_exact(local.len());
+                let mut message = pool.empty::<T>(local.len());
                 match (buffer, &source) {
                     (Buffer::Source, Source::Apart(source)) => local.pack(source, &mut message),
                     (Buffer::Source, Source::InPlace) | (Buffer::Result, _) => {
@@ -165,36 +201,93 @@ impl Collective {
                 staging += arrived.bytes() as u64;
                 let message = expect_message::<T>(arrived, local.len())?;
                 combine_into(local, *combine, result, &message, kind.name())?;
-                spare = message;
+                pool.put(T::into_data(message));
             }
             sent.staging = sent.staging.max(staging);
         }
         Ok(sent)
     }
 
-    /// [`Collective::run`] on buffers of any element type; `None` runs in place.
+    fn announce<C: Communicator + ?Sized>(&self, comm: &mut C) -> Result<Tag, Error> {
+        let id = comm.begin(Call {
+            kind: self.transition.kind,
+            axes: self.transition.axes,
+            group: &self.group,
+            dtype: self.ty.dtype,
+            elements: self.ty.elements(),
+            idle: self.rounds.is_empty(),
+        })?;
+        Ok(Tag::Collective(id))
+    }
+
+    /// Runs it on buffers of any element type, in place without a source. If the communicator has shared memory and `lend`
+    /// is set, peers read this rank's buffers, and this rank theirs. Buffers that it needs for a while come from the pool.
+    /// After an error the source may be empty.
     ///
     /// # Errors
     /// As [`Collective::run`].
     pub fn run_data<C: Communicator + ?Sized>(
         &self,
         comm: &mut C,
-        source: Option<&Data>,
+        source: Option<&mut Data>,
         result: &mut Data,
+        pool: &mut Pool,
+        lend: bool,
     ) -> Result<Sent, Error> {
+        let lend = lend && self.transition.kind.is_collective() && comm.shared_memory().is_some();
         with_number!(self.ty.dtype, T => {
-            let wrong = || Error::WrongBuffer {
-                what: "the buffers of a transition",
-                expected: self.ty.dtype.to_string(),
-                found: "another element type".to_owned(),
-            };
-            let source = match source {
+            if lend {
+                return self.run_direct::<T, C>(comm, source, result, pool);
+            }
+            let wrong = || self.wrong_type();
+            let source = match &source {
                 Some(data) => Source::Apart(T::slice(data).ok_or_else(wrong)?),
                 None => Source::InPlace,
             };
             let result = T::slice_mut(result).ok_or_else(wrong)?;
-            self.run::<T, C>(comm, source, result)
+            self.run_with::<T, C>(comm, source, result, pool)
         })
+    }
+
+    fn run_direct<T: Number, C: Communicator + ?Sized>(
+        &self,
+        comm: &mut C,
+        mut source: Option<&mut Data>,
+        result: &mut Data,
+        pool: &mut Pool,
+    ) -> Result<Sent, Error> {
+        {
+            let wrong = || self.wrong_type();
+            let target = T::slice_mut(result).ok_or_else(wrong)?;
+            let from = match &source {
+                Some(data) => Source::Apart(T::slice(data).ok_or_else(wrong)?),
+                None => Source::InPlace,
+            };
+            self.check(&from, target)?;
+            if matches!(self.direct, Direct::Exchange { .. }) {
+                self.begin(&from, target);
+            }
+        }
+        let tag = self.announce(comm)?;
+        if let Some(memory) = comm.shared_memory() {
+            let name = self.transition.kind.name();
+            self.direct.run::<T>(memory, tag, name, source.as_deref_mut(), result, pool)?;
+        }
+        let size = self.ty.dtype.size();
+        let bytes = |n: usize| (n * size) as u64;
+        Ok(self.rounds.iter().fold(Sent::default(), |sent, round| {
+            let out = round.send.as_ref().map_or(0, |(_, _, local)| bytes(local.len()));
+            let into = round.receive.as_ref().map_or(0, |(_, local, _)| bytes(local.len()));
+            Sent { bytes: sent.bytes + out, staging: sent.staging.max(out + into) }
+        }))
+    }
+
+    fn wrong_type(&self) -> Error {
+        Error::WrongBuffer {
+            what: "the buffers of a transition",
+            expected: self.ty.dtype.to_string(),
+            found: "another element type".to_owned(),
+        }
     }
 
     fn check<T: Number>(&self, source: &Source<'_, T>, result: &[T]) -> Result<(), Error> {
@@ -230,11 +323,11 @@ impl Collective {
             (LocalStart::CopyAll, Source::Apart(source)) => result.copy_from_slice(source),
             (LocalStart::CopyAll, Source::InPlace) => {}
             (LocalStart::Identity(placement), _) => result.fill(identity::<T>(*placement)),
-            (LocalStart::CopyInto { source: from, result: into, fill }, Source::Apart(source)) => {
+            (LocalStart::CopyInto { own, fill }, Source::Apart(source)) => {
                 if let Some(placement) = fill {
                     result.fill(identity::<T>(*placement));
                 }
-                Local::copy(from, source, into, result);
+                own.copy(result, source);
             }
             (LocalStart::CopyInto { .. }, Source::InPlace) => {} // Refused by `check`.
         }
@@ -263,18 +356,15 @@ fn combine_into<T: Number>(
     op: &'static str,
 ) -> Result<(), Error> {
     let mut overflow = false;
-    match combine {
-        Combine::Copy => local.unpack(result, message, |into, new| into.copy_from_slice(new)),
-        Combine::Sum => local.unpack(result, message, |into, new| {
-            for (a, b) in into.iter_mut().zip(new) {
-                *a = a.add(*b, &mut overflow);
-            }
-        }),
-        Combine::Max => local.unpack(result, message, |into, new| {
-            for (a, b) in into.iter_mut().zip(new) {
-                *a = a.larger(*b);
-            }
-        }),
-    }
+    local.unpack(result, message, |into, new| merge(combine, into, new, &mut overflow));
     checked(overflow, op, T::DTYPE)
+}
+
+/// Copies or combines elements that arrive.
+pub(crate) fn merge<T: Number>(combine: Combine, into: &mut [T], new: &[T], overflow: &mut bool) {
+    match combine {
+        Combine::Copy => into.copy_from_slice(new),
+        Combine::Sum => into.iter_mut().zip(new).for_each(|(a, b)| *a = a.add(*b, overflow)),
+        Combine::Max => into.iter_mut().zip(new).for_each(|(a, b)| *a = a.larger(*b)),
+    }
 }

@@ -5,6 +5,7 @@
 //! rank's next or current call return an error at once.
 
 use std::fmt;
+use std::sync::Arc;
 
 use shardgrad_core::{AxisSet, DType, TransitionKind};
 
@@ -83,6 +84,48 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
+/// A collective that a rank begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Its kind.
+    pub kind: TransitionKind,
+    /// The axes it runs over.
+    pub axes: AxisSet,
+    /// The ranks that take part, ascending.
+    pub group: &'a [usize],
+    /// Element type.
+    pub dtype: DType,
+    /// Elements of the global tensor.
+    pub elements: usize,
+    /// Whether this rank sends and receives nothing.
+    pub idle: bool,
+}
+
+/// Buffers that stay with their owner while peers read them. A rank lends, reads what others lent it, gives that back, and
+/// waits for its own to come back, in this order; nothing of it blocks but waiting for peers.
+pub trait SharedMemory {
+    /// Lets a peer read a buffer, of which it will read so many bytes.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    fn lend(&mut self, to: usize, tag: Tag, buffer: Arc<Data>, bytes: u64) -> Result<(), Error>;
+
+    /// Waits for the buffer that a peer lends.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Data>, Error>;
+
+    /// Gives a borrowed buffer back.
+    fn give_back(&mut self, from: usize, tag: Tag, buffer: Arc<Data>);
+
+    /// Waits until a peer has given back all that was lent to it under a tag.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    fn reclaim(&mut self, to: usize, tag: Tag) -> Result<(), Error>;
+}
+
 /// One rank's end of a world.
 pub trait Communicator {
     /// This rank.
@@ -101,14 +144,24 @@ pub trait Communicator {
         receive: Option<Incoming>,
     ) -> Result<Option<Data>, Error>;
 
-    /// Number of the next collective over these axes, and a note of it for reports.
-    fn begin(
-        &mut self,
-        kind: TransitionKind,
-        axes: AxisSet,
-        dtype: DType,
-        elements: usize,
-    ) -> CollectiveId;
+    /// Begins the next collective over these axes with the other ranks of `group`, this one included: numbers it, notes it
+    /// for reports, and finds out whether a rank that came before says otherwise. A rank without a part in it (`idle`)
+    /// waits until all of the group have begun, so that it cannot leave before a disagreement is found.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    fn begin(&mut self, call: Call<'_>) -> Result<CollectiveId, Error>;
+
+    /// Says that this rank is at work, with about so many multiplications and additions before its next message, so that
+    /// the others' patience lasts. Ranks that only communicate need not call it.
+    fn alive(&mut self, operations: u64) {
+        let _ = operations;
+    }
+
+    /// How ranks read each other's buffers where they are, if they share memory.
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        None
+    }
 
     /// What this rank sent so far.
     fn traffic(&self) -> Traffic;

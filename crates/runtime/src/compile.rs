@@ -44,6 +44,8 @@ pub(crate) struct Step {
     pub(crate) operands: SmallVec<[SlotId; 2]>,
     /// Slots that come to life and need a buffer.
     pub(crate) fills: SmallVec<[SlotId; 1]>,
+    /// Multiplications and additions, roughly.
+    pub(crate) operations: u64,
     /// The lives of its nodes, in order.
     pub(crate) lives: SmallVec<[Life; 1]>,
 }
@@ -295,6 +297,7 @@ impl<'a> Compiler<'a> {
         let first = NodeId::from_index(nodes.start);
         let work =
             if nodes.len() > 1 { self.fused(nodes.clone(), needs)? } else { self.work(first)? };
+        let operations = nodes.clone().map(|at| self.operations(NodeId::from_index(at))).sum();
         let lives = &lives[nodes];
         let fills = lives
             .iter()
@@ -306,8 +309,27 @@ impl<'a> Compiler<'a> {
             result: self.slot(first),
             operands: self.operands(first),
             fills,
+            operations,
             lives: lives.iter().cloned().collect(),
         })
+    }
+
+    /// Multiplications and additions of a node: those of a contraction are the product of the extents of all labels.
+    fn operations(&self, id: NodeId) -> u64 {
+        let own = self.blocks[id.index()].len();
+        let operands = self.plan.node(id).operands.iter();
+        let read: usize = operands.clone().map(|o| self.blocks[o.index()].len()).sum();
+        let count = match &self.plan.node(id).op {
+            Op::Einsum(spec) => {
+                let mut extents = BTreeMap::new();
+                for (labels, o) in spec.operands().iter().zip(operands) {
+                    extents.extend(labels.iter().zip(self.shapes[o.index()].iter()));
+                }
+                extents.values().fold(1_usize, |product, &&extent| product.saturating_mul(extent))
+            }
+            _ => own.saturating_add(read),
+        };
+        count as u64
     }
 
     fn fused(&self, nodes: std::ops::Range<usize>, needs: &[Need]) -> Result<Work, Error> {

@@ -55,6 +55,16 @@ pub enum Error {
         /// What every rank did last.
         last_seen: String,
     },
+    /// E318
+    #[error(
+        "{ranks} ranks are too many for one process, which runs up to {most} on threads; use a smaller mesh"
+    )]
+    TooManyRanks {
+        /// How many were asked for.
+        ranks: usize,
+        /// How many there can be.
+        most: usize,
+    },
     /// E304
     #[error("rank {rank} panicked: {message}")]
     Panicked {
@@ -186,6 +196,7 @@ impl Error {
             Error::Mismatch { .. } => "E302",
             Error::TimedOut { .. } => "E303",
             Error::NoAnswer { .. } => "E317",
+            Error::TooManyRanks { .. } => "E318",
             Error::Panicked { .. } => "E304",
             Error::NoSuchRank { .. } => "E305",
             Error::WrongBuffer { .. } => "E306",

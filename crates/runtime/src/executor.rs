@@ -20,6 +20,7 @@ use crate::comm::Communicator;
 use crate::compile::{Compiled, Life, Step, Update, Work, compile};
 use crate::error::Error;
 use crate::kernels::Operands;
+use crate::pool::Pool;
 use crate::slots::Slots;
 use crate::tensor::Data;
 
@@ -65,6 +66,8 @@ pub struct Executor {
     plan: Compiled,
     buffers: Buffers,
     live_bytes: u64,
+    /// Spare buffers, handed from collective to collective.
+    pool: Pool,
 }
 
 impl Executor {
@@ -78,7 +81,7 @@ impl Executor {
             plan.slots.fill(leaf.slot);
         }
         let live_bytes = plan.slots.live_bytes();
-        Ok(Self { plan, buffers, live_bytes })
+        Ok(Self { plan, buffers, live_bytes, pool: Pool::default() })
     }
 
     /// The rank's leaves by name.
@@ -121,7 +124,12 @@ impl Executor {
         let Compiled { steps, slots, .. } = &mut self.plan;
         for step in steps {
             step.fills.iter().for_each(|&slot| slots.fill(slot));
-            let sent = run(step, slots, comm)?;
+            comm.alive(step.operations);
+            let keep = self.buffers == Buffers::Keep;
+            let sent = run(step, slots, comm, &mut self.pool, keep)?;
+            if !keep {
+                self.pool.clear();
+            }
             if let Some(sent) = sent {
                 counted.collectives.push((sent.0, sent.1));
             }
@@ -185,6 +193,8 @@ fn run<C: Communicator + ?Sized>(
     step: &mut Step,
     slots: &mut Slots,
     comm: &mut C,
+    pool: &mut Pool,
+    lend: bool,
 ) -> Result<Sent, Error> {
     match &mut step.work {
         Work::Nothing => Ok(None),
@@ -201,9 +211,13 @@ fn run<C: Communicator + ?Sized>(
         }
         Work::Move { collective, scalar } => {
             let mut result = slots.take(step.result);
-            let source = step.operands.first().filter(|&&slot| slot != step.result);
-            let run = collective.run_data(comm, source.map(|&slot| slots.data(slot)), &mut result);
+            let from = step.operands.first().copied().filter(|&slot| slot != step.result);
+            let mut source = from.map(|slot| slots.take(slot));
+            let run = collective.run_data(comm, source.as_mut(), &mut result, pool, lend);
             slots.put(step.result, result);
+            if let (Some(slot), Some(source)) = (from, source) {
+                slots.put(slot, source);
+            }
             let sent = run?;
             let counts = collective.transition().kind.is_collective();
             Ok(counts.then_some((*scalar, sent.bytes, sent.staging)))

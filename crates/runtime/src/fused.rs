@@ -13,10 +13,10 @@ use shardgrad_graph::SlotId;
 use smallvec::SmallVec;
 
 use crate::error::Error;
-use crate::kernels::Kernel;
 use crate::kernels::broadcast::Repeat;
 use crate::kernels::elementwise::Functions;
 use crate::kernels::gemm::Gemm;
+use crate::kernels::{Binary, Kernel};
 use crate::number::{Number, with_number};
 use crate::slots::Slots;
 use crate::tensor::Data;
@@ -55,6 +55,13 @@ enum MemberWork {
     Kernel(Kernel),
     /// Repeats elements of a slot that the group only reads.
     Repeat(Repeat, SlotId),
+    /// Arithmetic with a scalar in such a slot, which stands on the right or on the left; the other operand, if it is no
+    /// value of the result's place, is the member's only one.
+    Scalar {
+        binary: Binary,
+        scalar: SlotId,
+        right: bool,
+    },
 }
 
 /// What a step offers to a group.
@@ -137,9 +144,42 @@ impl Group {
             let result = place(candidate.result);
             ops.push(Member { name: candidate.name, work, result, operands });
         }
+        let ops = fold_scalars(ops, &places);
         let scratch = (0..scratch).map(|_| Data::zeros(dtype, CHUNK.min(len))).collect();
         Some(Fused { dtype, len, ops, places, scratch })
     }
+}
+
+/// A scalar that is repeated for arithmetic only is read where it is, and never repeated.
+fn fold_scalars(mut ops: Vec<Member>, places: &[Place]) -> Vec<Member> {
+    let mut at = 0;
+    while at < ops.len() {
+        let value = ops[at].result;
+        let scalar = match &ops[at].work {
+            MemberWork::Repeat(repeat, slot) if repeat.is_scalar() => Some(*slot),
+            _ => None,
+        };
+        // Written once, and every reader is an arithmetic op with one other operand.
+        let folds = matches!(places[value], Place::Scratch(_))
+            && ops.iter().filter(|op| op.result == value).count() == 1
+            && ops.iter().filter(|op| op.operands.contains(&value)).all(|op| {
+                matches!(op.work, MemberWork::Kernel(Kernel::Binary(_)))
+                    && op.operands.iter().filter(|&&o| o == value).count() == 1
+            });
+        let Some(scalar) = scalar.filter(|_| folds) else {
+            at += 1;
+            continue;
+        };
+        ops.remove(at);
+        for op in ops.iter_mut().filter(|op| op.operands.contains(&value)) {
+            if let MemberWork::Kernel(Kernel::Binary(binary)) = op.work {
+                let right = op.operands.get(1) == Some(&value);
+                op.work = MemberWork::Scalar { binary, scalar, right };
+                op.operands.retain(|o| *o != value);
+            }
+        }
+    }
+    ops
 }
 
 impl Fused {
@@ -192,6 +232,13 @@ impl Fused {
                         if let Some(source) = T::slice(slots.data(*source)) {
                             repeat.run(source, start, target);
                         }
+                    }
+                    MemberWork::Scalar { binary, scalar, right } => {
+                        let a = op.operands.first().filter(|&&o| o != op.result);
+                        let a = a.map(|&o| &values[o][within(o)]);
+                        let scalar = T::slice(slots.data(*scalar)).and_then(<[T]>::first);
+                        let scalar = scalar.copied().unwrap_or_default();
+                        binary.with_scalar(op.name, scalar, *right, target, a)?;
                     }
                     MemberWork::Kernel(kernel) => {
                         let mut operands: SmallVec<[Option<&[T]>; 2]> = SmallVec::new();

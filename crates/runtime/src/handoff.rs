@@ -2,9 +2,10 @@
 //!
 //! The taker spins for a moment before it sleeps, so that steps that follow each other closely cost no wake-up.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, lock, spin_loop};
 
 pub(crate) struct Handoff<T> {
     full: AtomicBool,
@@ -26,8 +27,10 @@ impl<T> Handoff<T> {
 
     /// Leaves something; what was left before and not taken is lost.
     pub(crate) fn put(&self, thing: T) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(thing);
+        let mut place = lock(&self.place);
+        *place = Some(thing);
         self.full.store(true, Ordering::Release);
+        drop(place);
         self.filled.notify_one();
     }
 
@@ -37,14 +40,17 @@ impl<T> Handoff<T> {
             if self.full.load(Ordering::Acquire) {
                 break;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        if place.is_none() {
-            (place, _) = self
-                .filled
-                .wait_timeout_while(place, at_most, |place| place.is_none())
-                .unwrap_or_else(PoisonError::into_inner);
+        let until = Instant::now().checked_add(at_most);
+        let mut place = lock(&self.place);
+        while place.is_none() {
+            let left = until.map_or(at_most, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                break;
+            }
+            (place, _) =
+                self.filled.wait_timeout(place, left).unwrap_or_else(PoisonError::into_inner);
         }
         self.full.store(false, Ordering::Release);
         place.take()

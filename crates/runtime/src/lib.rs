@@ -5,10 +5,10 @@
 //! | module | owns |
 //! |---|---|
 //! | [`comm`] | the [`Communicator`] trait: what ranks say to each other |
-//! | [`threads`] | the in-process backend and [`World`] |
+//! | [`threads`], [`world`] | the in-process backend: ranks on threads |
 //! | [`collective`] | one rank's part of a transition on local buffers |
 //! | [`groups`] | collectives as plain functions over mesh axes |
-//! | [`number`], [`tensor`] | element types and local buffers |
+//! | [`number`], [`tensor`], [`pool`] | element types, local buffers, and spare ones |
 //! | [`kernels`] | one op on local blocks |
 //! | [`executor`] | one rank's part of a plan |
 //! | [`trainer`] | all ranks of a plan, step by step |
@@ -16,12 +16,14 @@
 //! | [`init`] | initial values by global element |
 //! | [`matmul`] | the two textbook distributed products |
 
+mod announce;
 mod board;
 pub mod checkpoint;
 pub mod collective;
 pub mod comm;
 mod compile;
 pub mod counters;
+mod direct;
 pub mod error;
 pub mod executor;
 mod fused;
@@ -33,22 +35,29 @@ pub mod kernels;
 mod mailbox;
 pub mod matmul;
 pub mod number;
+pub mod pool;
 mod ranks;
 mod region;
+mod shared;
 mod slots;
+mod sync;
 pub mod tensor;
 pub mod threads;
 pub mod trainer;
+pub mod world;
 
 pub use checkpoint::Checkpoint;
 pub use collective::{Collective, Source};
-pub use comm::{CollectiveId, Communicator, Incoming, Outgoing, Tag, Traffic};
+pub use comm::{Call, CollectiveId, Communicator, Incoming, Outgoing, SharedMemory, Tag, Traffic};
 pub use counters::Counters;
 pub use error::Error;
 pub use executor::{Buffers, Executor};
 pub use groups::Reduce;
 pub use init::Init;
 pub use number::Number;
+pub use pool::Pool;
+pub use shared::MAX_RANKS;
 pub use tensor::Data;
-pub use threads::{ThreadComm, World, WorldOptions};
+pub use threads::{ThreadComm, WorldOptions};
 pub use trainer::{StepReport, Trainer, TrainerOptions};
+pub use world::World;

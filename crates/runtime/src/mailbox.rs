@@ -1,24 +1,38 @@
 //! A mailbox: messages from one rank to another, in process.
 //!
-//! The sender posts and waits until no more than `capacity` messages lie in the box; the receiver takes the first message
-//! with its tag. With capacity 0 both meet: a rendezvous. The version counts changes, so that a waiter can watch it
-//! without taking the lock.
+//! A message is *given*, and the receiver takes it, or *lent*: the receiver reads the sender's buffer where it is and gives
+//! it back. The sender of a given message waits until no more than `capacity` of them lie in the box (with capacity 0 both
+//! meet: a rendezvous); the sender of a lent one waits until it is back. The version counts changes, so that a waiter can
+//! watch it without taking the lock.
+//!
+//! Invariants: messages of one tag are received in the order in which they were posted. Whoever changes the box while
+//! another sleeps on it wakes it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::comm::Tag;
+use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock};
 use crate::tensor::Data;
 
 /// What a look into a box for a tag finds.
-pub(crate) enum Found {
+#[derive(Debug)]
+pub(crate) enum Found<M> {
     /// The message.
-    Message(Data),
+    Message(M),
+    /// The message, given where one that is lent was expected, or the other way round.
+    OtherForm,
     /// The next message belongs to another collective: the ranks disagree.
     Other(Tag),
     /// Nothing yet.
     Nothing,
+}
+
+enum Body {
+    Given(Data),
+    Lent(Arc<Data>),
+    /// The receiver reads it.
+    Read,
 }
 
 #[derive(Default)]
@@ -31,15 +45,14 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct Inner {
     /// Posted messages, oldest first. Rarely more than one: a scan is as good as a map.
-    messages: Vec<(Tag, Data)>,
+    messages: Vec<(Tag, Body)>,
     /// Threads that sleep on the box.
     sleepers: usize,
 }
 
 impl Mailbox {
-    /// No code panics while it holds the lock, so a poisoned lock still guards whole data.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Counts the changes of the box.
@@ -47,21 +60,64 @@ impl Mailbox {
         self.version.load(Ordering::Acquire)
     }
 
-    pub(crate) fn post(&self, tag: Tag, payload: Data) {
+    pub(crate) fn give(&self, tag: Tag, payload: Data) {
+        self.post(tag, Body::Given(payload));
+    }
+
+    pub(crate) fn lend(&self, tag: Tag, payload: Arc<Data>) {
+        self.post(tag, Body::Lent(payload));
+    }
+
+    fn post(&self, tag: Tag, body: Body) {
         let mut inner = self.lock();
-        inner.messages.push((tag, payload));
+        inner.messages.push((tag, body));
         self.touch(inner);
     }
 
     /// Takes the oldest message with the tag.
-    pub(crate) fn take(&self, tag: Tag) -> Found {
+    pub(crate) fn take(&self, tag: Tag) -> Found<Data> {
         let mut inner = self.lock();
         let Some(at) = inner.messages.iter().position(|(t, _)| *t == tag) else {
             return Self::other(&inner, tag);
         };
-        let (_, payload) = inner.messages.remove(at);
+        if !matches!(inner.messages[at].1, Body::Given(_)) {
+            return Found::OtherForm;
+        }
+        let (_, body) = inner.messages.remove(at);
         self.touch(inner);
-        Found::Message(payload)
+        match body {
+            Body::Given(payload) => Found::Message(payload),
+            Body::Lent(_) | Body::Read => Found::OtherForm,
+        }
+    }
+
+    /// Borrows the oldest message with the tag, which stays in the box until it is given back.
+    pub(crate) fn borrow(&self, tag: Tag) -> Found<Arc<Data>> {
+        let mut inner = self.lock();
+        let Some(at) = inner.messages.iter().position(|(t, _)| *t == tag) else {
+            return Self::other(&inner, tag);
+        };
+        match std::mem::replace(&mut inner.messages[at].1, Body::Read) {
+            Body::Lent(payload) => Found::Message(payload),
+            body => {
+                inner.messages[at].1 = body;
+                Found::OtherForm
+            }
+        }
+    }
+
+    /// Gives a borrowed message back; nobody but its owner holds it then.
+    pub(crate) fn give_back(&self, tag: Tag, payload: Arc<Data>) {
+        drop(payload);
+        let mut inner = self.lock();
+        inner.messages.retain(|(t, body)| *t != tag || !matches!(body, Body::Read));
+        self.touch(inner);
+    }
+
+    /// Whether a message with the tag is lent and not back.
+    pub(crate) fn is_lent(&self, tag: Tag) -> bool {
+        let lent = |body: &Body| !matches!(body, Body::Given(_));
+        self.lock().messages.iter().any(|(t, body)| *t == tag && lent(body))
     }
 
     /// Whether the tag's message has not come.
@@ -70,7 +126,7 @@ impl Mailbox {
     }
 
     /// Collectives run in one order: if the oldest collective message is of another one, the ranks disagree.
-    fn other(inner: &Inner, wanted: Tag) -> Found {
+    fn other<M>(inner: &Inner, wanted: Tag) -> Found<M> {
         let Tag::Collective(_) = wanted else { return Found::Nothing };
         inner
             .messages
@@ -79,9 +135,9 @@ impl Mailbox {
             .map_or(Found::Nothing, |(tag, _)| Found::Other(*tag))
     }
 
-    /// Number of messages that lie in the box.
+    /// Number of given messages that lie in the box.
     pub(crate) fn len(&self) -> usize {
-        self.lock().messages.len()
+        self.lock().messages.iter().filter(|(_, body)| matches!(body, Body::Given(_))).count()
     }
 
     fn touch(&self, inner: MutexGuard<'_, Inner>) {

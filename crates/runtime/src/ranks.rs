@@ -90,12 +90,12 @@ pub(crate) struct Threads {
     lines: Vec<Arc<Line>>,
     threads: Vec<JoinHandle<()>>,
     watch: Option<Watch>,
-    timeout: Duration,
+    grace: Duration,
 }
 
 impl Ranks {
     /// Starts the ranks' threads.
-    pub(crate) fn start(mut ranks: Vec<Rank>, timeout: Duration) -> Result<Self, Error> {
+    pub(crate) fn start(mut ranks: Vec<Rank>, grace: Duration) -> Result<Self, Error> {
         if ranks.len() == 1
             && let Some(rank) = ranks.pop()
         {
@@ -104,7 +104,7 @@ impl Ranks {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let spins = if ranks.len() <= cores { SPINS } else { 0 };
         let watch = ranks.first().map(|rank| rank.comm.watch());
-        let mut all = Threads { lines: Vec::new(), threads: Vec::new(), watch, timeout };
+        let mut all = Threads { lines: Vec::new(), threads: Vec::new(), watch, grace };
         for (i, mut rank) in ranks.into_iter().enumerate() {
             let line =
                 Arc::new(Line { commands: Handoff::new(spins), replies: Handoff::new(spins) });
@@ -164,7 +164,7 @@ impl Threads {
                     break reply;
                 }
                 if give_up.is_none() && self.watch.as_ref().is_some_and(Watch::failed) {
-                    give_up = Instant::now().checked_add(self.timeout);
+                    give_up = Instant::now().checked_add(self.grace);
                 }
                 if self.threads.get(rank).is_some_and(JoinHandle::is_finished) {
                     // It may have answered between the look and its end.
@@ -174,11 +174,10 @@ impl Threads {
                     });
                 }
                 if give_up.is_some_and(|at| Instant::now() > at) {
-                    break Reply::Failed(Error::NoAnswer {
-                        rank,
-                        millis: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX),
-                        last_seen: self.watch.as_ref().map(Watch::report).unwrap_or_default(),
-                    });
+                    let error = self.watch.as_ref().map(|watch| watch.no_answer(rank));
+                    break Reply::Failed(error.unwrap_or_else(|| Error::Stopped {
+                        cause: format!("rank {rank} gave no answer"),
+                    }));
                 }
             });
         }

@@ -7,6 +7,7 @@ use shardgrad_core::Block;
 use shardgrad_core::schedule::Region;
 use smallvec::SmallVec;
 
+use crate::kernels::strided::{Walk, row_major};
 use crate::number::Number;
 
 /// Elements of a local buffer, in the region's row-major order.
@@ -90,31 +91,55 @@ impl Local {
             at += self.run;
         });
     }
+}
 
-    /// Copies elements from one buffer to the same elements of another.
-    pub(crate) fn copy<T: Number>(from: &Self, source: &[T], into: &Self, target: &mut [T]) {
-        if from.run == into.run {
-            // The usual case: the same runs on both sides.
-            let mut starts: SmallVec<[usize; 16]> = SmallVec::new();
-            from.each_run(|start| starts.push(start));
-            let mut starts = starts.into_iter();
-            into.each_run(|start| {
-                if let Some(s) = starts.next() {
-                    target[start..start + into.run].copy_from_slice(&source[s..s + from.run]);
-                }
-            });
-            return;
-        }
-        // One side has longer runs; the shorter one divides it.
-        let step = from.run.min(into.run);
-        let pieces = |local: &Self| {
-            let mut starts: Vec<usize> = Vec::new();
-            local.each_run(|s| starts.extend((0..local.run / step).map(|i| s + i * step)));
-            starts
+/// The elements of a box in the buffers of two blocks that contain it, walked together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    first: usize,
+    second: usize,
+    walk: Walk,
+    len: usize,
+}
+
+impl Pair {
+    pub(crate) fn of_box(inner: &Block, first: &Block, second: &Block) -> Self {
+        let strides = |block: &Block| row_major(&block.shape());
+        let offset = |block: &Block| -> usize {
+            if inner.is_empty() {
+                return 0;
+            }
+            block.offset_of(inner).into_iter().zip(strides(block)).map(|(o, s)| o * s).sum()
         };
-        for (s, t) in pieces(from).into_iter().zip(pieces(into)) {
-            target[t..t + step].copy_from_slice(&source[s..s + step]);
+        Self {
+            first: offset(first),
+            second: offset(second),
+            walk: Walk::new(&inner.shape(), &strides(first), &strides(second)),
+            len: inner.len(),
         }
+    }
+
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Calls `f` with each contiguous run of both buffers, in order.
+    pub(crate) fn each<T>(&self, first: &mut [T], second: &[T], mut f: impl FnMut(&mut [T], &[T])) {
+        let inner = self.walk.inner();
+        let contiguous = (inner.first, inner.second) == (1, 1);
+        let (count, run) = if contiguous { (1, inner.count) } else { (inner.count, 1) };
+        self.walk.each(|a, b| {
+            for i in 0..count {
+                let (a, b) = (self.first + a + i * inner.first, self.second + b + i * inner.second);
+                f(&mut first[a..a + run], &second[b..b + run]);
+            }
+        });
+    }
+
+    /// Copies the elements from the second buffer to the first.
+    pub(crate) fn copy<T: Copy>(&self, first: &mut [T], second: &[T]) {
+        self.each(first, second, |into, new| into.copy_from_slice(new));
     }
 }
 
@@ -152,12 +177,7 @@ mod tests {
         let common = source_block.intersect(&target_block);
         let source: Vec<i32> = (0..4).flat_map(|i| (2..5).map(move |j| 10 * i + j)).collect();
         let mut target = vec![-1; 16];
-        Local::copy(
-            &Local::of_box(&common, &source_block),
-            &source,
-            &Local::of_box(&common, &target_block),
-            &mut target,
-        );
+        Pair::of_box(&common, &target_block, &source_block).copy(&mut target, &source);
         let expected: Vec<i32> = (1..5)
             .flat_map(|i| (0..4).map(move |j| if i < 4 && j >= 2 { 10 * i + j } else { -1 }))
             .collect();
@@ -170,12 +190,14 @@ mod tests {
         let (source_block, target_block) = (block(&[0..3, 0..4]), block(&[0..3, 1..3]));
         let source: Vec<i32> = (0..12).collect();
         let mut target = vec![0; 6];
-        Local::copy(
-            &Local::of_box(&target_block, &source_block),
-            &source,
-            &Local::of_box(&target_block, &target_block),
-            &mut target,
-        );
+        Pair::of_box(&target_block, &target_block, &source_block).copy(&mut target, &source);
         assert_eq!(target, [1, 2, 5, 6, 9, 10]);
+        // One column: no run is longer than an element.
+        let column = block(&[0..3, 2..3]);
+        let mut target = vec![0; 6];
+        Pair::of_box(&column, &target_block, &source_block).copy(&mut target, &source);
+        assert_eq!(target, [0, 2, 0, 6, 0, 10]);
+        let none = block(&[1..1, 1..3]);
+        assert_eq!(Pair::of_box(&none, &target_block, &source_block).len(), 0);
     }
 }

@@ -1,24 +1,29 @@
 //! The in-process backend: one thread per rank, mailboxes between them.
 //!
-//! Ranks run on owned threads, so that a rank that never arrives cannot keep the caller waiting. The first rank that fails
-//! leaves its cause and wakes all others; each returns it from its current or next call. A waiter spins for a moment,
-//! then yields, then sleeps; a sleeper looks for deadlocks and for the time-out.
+//! The first rank that fails leaves its cause and wakes all others; each returns it from its current or next call. A waiter
+//! spins for a moment, then yields, then sleeps; a sleeper looks for deadlocks and for the time-out.
+//!
+//! The time-out runs while the rank that is waited for in the end shows no sign of life: it neither begins a collective
+//! nor sends, nor says that it is at work ([`Communicator::alive`]; the executor does before every op). A rank that says how
+//! much work it has is given time for it at [`SLOWEST`], so that a large product on a busy machine is no failure.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use shardgrad_core::{AxisSet, DType, TransitionKind};
+use shardgrad_core::AxisSet;
 
-use crate::board::{Board, State, Wait};
-use crate::comm::{CollectiveId, Communicator, Incoming, Outgoing, Traffic};
+use crate::announce::Heard;
+use crate::board::{State, Wait};
+use crate::comm::{
+    Call, CollectiveId, Communicator, Incoming, Outgoing, SharedMemory, Tag, Traffic,
+};
 use crate::error::Error;
 use crate::mailbox::{Found, Mailbox};
+use crate::shared::{Shared, message_of, millis};
+use crate::sync::{spin_loop, yield_now};
 use crate::tensor::Data;
 
 /// How ranks of a world talk.
@@ -26,70 +31,37 @@ use crate::tensor::Data;
 pub struct WorldOptions {
     /// Messages that a channel holds after its sender went on: 0 (a rendezvous) or more.
     pub capacity: usize,
-    /// How long a rank waits for another before it gives up.
+    /// How long a rank waits for another that shows no sign of life before it gives up.
     pub timeout: Duration,
+    /// How long ranks have to return after a failure, before they are left behind and reported.
+    pub grace: Duration,
 }
 
 impl Default for WorldOptions {
-    /// Capacity 1, 60 seconds.
+    /// Capacity 1, 1.5 seconds and 0.4 seconds: a rank that stops is reported on all within 2 seconds.
     fn default() -> Self {
-        Self { capacity: 1, timeout: Duration::from_secs(60) }
+        Self {
+            capacity: 1,
+            timeout: Duration::from_millis(1500),
+            grace: Duration::from_millis(400),
+        }
     }
 }
 
 /// Sleeping waiters look around this often.
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// Looks at the box before a waiter gives up its time slice, if every rank can have a core …
-const SPINS: u32 = 2_000;
+const SPINS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 2_000 };
 /// … and how often it gives it up before it sleeps.
-const YIELDS: u32 = 100;
-
-struct Shared {
-    options: WorldOptions,
-    spins: u32,
-    /// From rank s to rank d at `s * size + d`.
-    boxes: Vec<Mailbox>,
-    board: Board,
-    failed: AtomicBool,
-    /// The first failure and the rank it came from.
-    cause: Mutex<Option<(usize, Error)>>,
-}
-
-impl Shared {
-    /// Leaves the first failure for all others and wakes them.
-    fn fail(&self, rank: usize, error: &Error) {
-        {
-            let mut cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
-            cause.get_or_insert_with(|| (rank, error.clone()));
-        }
-        self.failed.store(true, Ordering::Release);
-        self.boxes.iter().for_each(Mailbox::ring);
-    }
-
-    /// What a rank returns because of the first failure.
-    fn failure(&self) -> Option<Error> {
-        if !self.failed.load(Ordering::Acquire) {
-            return None;
-        }
-        let cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
-        cause.as_ref().map(|(rank, error)| match error {
-            Error::Mismatch { .. } | Error::TimedOut { .. } | Error::PeerFailed { .. } => {
-                error.clone()
-            }
-            other => Error::PeerFailed { rank: *rank, cause: other.to_string() },
-        })
-    }
-
-    fn mailbox(&self, from: usize, to: usize, size: usize) -> &Mailbox {
-        &self.boxes[from * size + to]
-    }
-}
+const YIELDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 100 };
+/// Operations a second that any machine can be expected to do.
+pub const SLOWEST: u64 = 20_000_000;
 
 /// One rank's end of an in-process world.
 pub struct ThreadComm {
     rank: usize,
     size: usize,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     sequences: BTreeMap<AxisSet, u64>,
     traffic: Traffic,
 }
@@ -98,15 +70,8 @@ impl ThreadComm {
     /// Connected communicators of all ranks, in order. Each belongs on a thread of its own.
     #[must_use]
     pub fn world(size: usize, options: WorldOptions) -> Vec<ThreadComm> {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let shared = Arc::new(Shared {
-            options,
-            spins: if size <= cores { SPINS } else { 0 },
-            boxes: (0..size * size).map(|_| Mailbox::default()).collect(),
-            board: Board::new(size),
-            failed: AtomicBool::new(false),
-            cause: Mutex::new(None),
-        });
+        let spins = if size <= cores() { SPINS } else { 0 };
+        let shared = Arc::new(Shared::new(size, options, spins));
         (0..size)
             .map(|rank| ThreadComm {
                 rank,
@@ -145,10 +110,7 @@ impl ThreadComm {
     pub fn finish(&mut self) {
         if self.shared.board.read(self.rank).state != State::Failed {
             self.shared.board.set(self.rank, State::Finished);
-            for peer in 0..self.size {
-                self.shared.mailbox(self.rank, peer, self.size).ring();
-                self.shared.mailbox(peer, self.rank, self.size).ring();
-            }
+            self.shared.ring(self.rank);
         }
     }
 
@@ -160,6 +122,10 @@ impl ThreadComm {
         }
     }
 
+    fn refuse_if_failed(&self) -> Result<(), Error> {
+        self.shared.failure().map_or(Ok(()), Err)
+    }
+
     /// Waits until `poll` gives something; it is asked again whenever the box changed.
     fn wait<R>(
         &self,
@@ -167,14 +133,13 @@ impl ThreadComm {
         mailbox: &Mailbox,
         mut poll: impl FnMut() -> Result<Option<R>, Error>,
     ) -> Result<R, Error> {
-        let shared = &*self.shared;
         let mut version = mailbox.version();
         if let Some(found) = poll()? {
             return Ok(found);
         }
-        let mut looks = 0;
-        while looks < shared.spins + YIELDS {
-            if shared.failed.load(Ordering::Acquire) {
+        let spins = self.shared.spins;
+        for look in 0..spins + YIELDS {
+            if self.shared.failed() {
                 break;
             }
             let now = mailbox.version();
@@ -184,62 +149,71 @@ impl ThreadComm {
                     return Ok(found);
                 }
             }
-            if looks < shared.spins {
-                std::hint::spin_loop()
-            } else {
-                thread::yield_now()
-            }
-            looks += 1;
+            if look < spins { spin_loop() } else { yield_now() }
         }
-        let start = Instant::now();
-        shared.board.set(self.rank, State::Asleep(wait));
-        let result = loop {
-            if let Some(error) = shared.failure() {
-                break Err(error);
-            }
-            version = mailbox.version();
-            let peer_finished = shared.board.read(wait.peer()).state == State::Finished;
-            match poll() {
-                Ok(Some(found)) => break Ok(found),
-                Ok(None) => {}
-                Err(error) => break Err(error),
-            }
-            if peer_finished {
-                break Err(self.fail(Error::PeerFailed {
-                    rank: wait.peer(),
-                    cause: format!(
-                        "it finished while rank {} waited for it in {}",
-                        self.rank,
-                        wait.tag()
-                    ),
-                }));
-            }
-            let waited = start.elapsed();
-            if waited >= shared.options.timeout {
-                break Err(self.fail(Error::TimedOut {
-                    rank: self.rank,
-                    peer: wait.peer(),
-                    millis: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
-                    last_seen: shared.board.report(),
-                }));
-            }
-            if waited >= LOOK
-                && let Some(cycle) = shared.board.deadlock(self.rank, |r, w| self.unfulfilled(r, w))
-            {
-                break Err(self.disagree(&cycle));
-            }
-            mailbox.sleep(version, LOOK.min(shared.options.timeout.saturating_sub(waited)));
-        };
-        shared.board.set(self.rank, State::Computing);
+        self.shared.board.set(self.rank, State::Asleep(wait));
+        let result = self.sleep(wait, mailbox, poll);
+        self.shared.board.set(self.rank, State::Computing);
         result
     }
 
-    fn unfulfilled(&self, rank: usize, wait: Wait) -> bool {
-        match wait {
-            Wait::Send { to, .. } => {
-                self.shared.mailbox(rank, to, self.size).len() > self.shared.options.capacity
+    fn sleep<R>(
+        &self,
+        wait: Wait,
+        mailbox: &Mailbox,
+        mut poll: impl FnMut() -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        let (shared, start) = (&*self.shared, Instant::now());
+        let mut blamed = shared.board.culprit(wait.peer());
+        let (mut since, mut patience) = (start, shared.options.timeout);
+        loop {
+            self.refuse_if_failed()?;
+            let version = mailbox.version();
+            let peer_finished = shared.board.read(wait.peer()).state == State::Finished;
+            if let Some(found) = poll()? {
+                return Ok(found);
             }
-            Wait::Receive { from, tag } => self.shared.mailbox(from, rank, self.size).lacks(tag),
+            if peer_finished {
+                let (me, tag) = (self.rank, wait.tag());
+                let cause = format!("it finished while rank {me} waited for it in {tag}");
+                return Err(self.fail(Error::PeerFailed { rank: wait.peer(), cause }));
+            }
+            let culprit = shared.board.culprit(wait.peer());
+            if culprit != blamed {
+                let operations = culprit.work.wrapping_sub(blamed.work);
+                let same = culprit.rank == blamed.rank;
+                let extra = if same {
+                    Duration::from_millis(operations / (SLOWEST / 1000))
+                } else {
+                    Duration::ZERO
+                };
+                patience = shared.options.timeout.saturating_add(extra);
+                (blamed, since) = (culprit, Instant::now());
+            }
+            if since.elapsed() >= patience {
+                return Err(self.fail(Error::TimedOut {
+                    rank: self.rank,
+                    peer: culprit.rank,
+                    millis: millis(start.elapsed()),
+                    last_seen: shared.board.report(),
+                }));
+            }
+            if start.elapsed() >= LOOK
+                && let Some(cycle) = shared.board.deadlock(self.rank, |r, w| self.unfulfilled(r, w))
+            {
+                return Err(self.disagree(&cycle));
+            }
+            mailbox.sleep(version, LOOK.min(patience.saturating_sub(since.elapsed())));
+        }
+    }
+
+    fn unfulfilled(&self, rank: usize, wait: Wait) -> bool {
+        let shared = &self.shared;
+        match wait {
+            Wait::Send { to, .. } => shared.mailbox(rank, to).len() > shared.options.capacity,
+            Wait::Receive { from, tag } => shared.mailbox(from, rank).lacks(tag),
+            Wait::Return { to, tag } => shared.mailbox(rank, to).is_lent(tag),
+            Wait::Begin { peer, id } => shared.announcements.lacks(peer, id),
         }
     }
 
@@ -247,6 +221,11 @@ impl ThreadComm {
         self.shared.fail(self.rank, &error);
         // Another rank may have been first; all return the same cause.
         self.shared.failure().unwrap_or(error)
+    }
+
+    fn mismatch(&self, mine: Tag, peer: usize, theirs: Tag) -> Error {
+        let (mine, theirs) = (mine.to_string(), theirs.to_string());
+        self.fail(Error::Mismatch { rank: self.rank, mine, peer, theirs })
     }
 
     /// Names two neighbours of a deadlock that are in different collectives, if there are such.
@@ -263,20 +242,34 @@ impl ThreadComm {
         })
     }
 
-    fn await_message(&self, incoming: Incoming) -> Result<Data, Error> {
-        let Incoming { from, tag } = incoming;
-        let mailbox = self.shared.mailbox(from, self.rank, self.size);
-        self.wait(Wait::Receive { from, tag }, mailbox, || match mailbox.take(tag) {
-            Found::Message(payload) => Ok(Some(payload)),
+    /// Waits for a message, however it is found.
+    fn await_message<M>(
+        &self,
+        from: usize,
+        tag: Tag,
+        find: impl Fn(&Mailbox) -> Found<M>,
+    ) -> Result<M, Error> {
+        let mailbox = self.shared.mailbox(from, self.rank);
+        self.wait(Wait::Receive { from, tag }, mailbox, || match find(mailbox) {
+            Found::Message(message) => Ok(Some(message)),
             Found::Nothing => Ok(None),
-            Found::Other(theirs) => Err(self.fail(Error::Mismatch {
-                rank: self.rank,
-                mine: tag.to_string(),
-                peer: from,
-                theirs: theirs.to_string(),
+            Found::Other(theirs) => Err(self.mismatch(tag, from, theirs)),
+            Found::OtherForm => Err(self.fail(Error::WrongBuffer {
+                what: "a message",
+                expected: "the form that both ranks use (lent by all, or given by all)".to_owned(),
+                found: format!("the other one, from rank {from} in {tag}"),
             })),
         })
     }
+
+    fn count(&mut self, bytes: u64) {
+        self.traffic.messages += 1;
+        self.traffic.bytes += bytes;
+    }
+}
+
+pub(crate) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 impl Communicator for ThreadComm {
@@ -293,23 +286,22 @@ impl Communicator for ThreadComm {
         send: Option<Outgoing>,
         receive: Option<Incoming>,
     ) -> Result<Option<Data>, Error> {
-        if let Some(error) = self.shared.failure() {
-            return Err(error);
-        }
+        self.refuse_if_failed()?;
         if let Some(incoming) = &receive {
             self.check_peer(incoming.from)?;
         }
         let mut sending = None;
         if let Some(Outgoing { to, tag, payload }) = send {
             self.check_peer(to)?;
-            self.traffic.messages += 1;
-            self.traffic.bytes += payload.bytes() as u64;
-            self.shared.mailbox(self.rank, to, self.size).post(tag, payload);
+            self.count(payload.bytes() as u64);
+            self.shared.mailbox(self.rank, to).give(tag, payload);
             sending = Some((to, tag));
         }
-        let received = receive.map(|incoming| self.await_message(incoming)).transpose()?;
+        let received = receive
+            .map(|Incoming { from, tag }| self.await_message(from, tag, |m| m.take(tag)))
+            .transpose()?;
         if let Some((to, tag)) = sending {
-            let mailbox = self.shared.mailbox(self.rank, to, self.size);
+            let mailbox = self.shared.mailbox(self.rank, to);
             let capacity = self.shared.options.capacity;
             self.wait(Wait::Send { to, tag }, mailbox, || {
                 Ok((mailbox.len() <= capacity).then_some(()))
@@ -318,22 +310,63 @@ impl Communicator for ThreadComm {
         Ok(received)
     }
 
-    fn begin(
-        &mut self,
-        kind: TransitionKind,
-        axes: AxisSet,
-        dtype: DType,
-        elements: usize,
-    ) -> CollectiveId {
+    fn begin(&mut self, call: Call<'_>) -> Result<CollectiveId, Error> {
+        self.refuse_if_failed()?;
+        let Call { kind, axes, group, dtype, elements, idle } = call;
         let count = self.sequences.entry(axes).or_default();
         let id = CollectiveId { sequence: *count, kind, axes, dtype, elements };
         *count += 1;
         self.shared.board.begin(self.rank, id);
-        id
+        let shared = &*self.shared;
+        let (heard, waiting) = shared.announcements.announce(self.rank, group, id, idle);
+        if let Heard::Disagrees(peer, theirs) = heard {
+            return Err(self.mismatch(Tag::Collective(id), peer, Tag::Collective(theirs)));
+        }
+        // Idle ranks sleep on boxes that nobody posts to.
+        waiting.iter().for_each(|&rank| shared.mailbox(rank, rank).ring());
+        while idle && let Some(peer) = shared.announcements.missing(group, id) {
+            let mailbox = shared.mailbox(self.rank, self.rank);
+            self.wait(Wait::Begin { peer, id }, mailbox, || {
+                Ok((!shared.announcements.lacks(peer, id)).then_some(()))
+            })?;
+        }
+        Ok(id)
+    }
+
+    fn alive(&mut self, operations: u64) {
+        self.shared.board.work(self.rank, operations);
+    }
+
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        Some(self)
     }
 
     fn traffic(&self) -> Traffic {
         self.traffic
+    }
+}
+
+impl SharedMemory for ThreadComm {
+    fn lend(&mut self, to: usize, tag: Tag, buffer: Arc<Data>, bytes: u64) -> Result<(), Error> {
+        self.refuse_if_failed()?;
+        self.check_peer(to)?;
+        self.count(bytes);
+        self.shared.mailbox(self.rank, to).lend(tag, buffer);
+        Ok(())
+    }
+
+    fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Data>, Error> {
+        self.check_peer(from)?;
+        self.await_message(from, tag, |mailbox| mailbox.borrow(tag))
+    }
+
+    fn give_back(&mut self, from: usize, tag: Tag, buffer: Arc<Data>) {
+        self.shared.mailbox(from, self.rank).give_back(tag, buffer);
+    }
+
+    fn reclaim(&mut self, to: usize, tag: Tag) -> Result<(), Error> {
+        let mailbox = self.shared.mailbox(self.rank, to);
+        self.wait(Wait::Return { to, tag }, mailbox, || Ok((!mailbox.is_lent(tag)).then_some(())))
     }
 }
 
@@ -343,131 +376,11 @@ pub(crate) struct Watch(Arc<Shared>);
 impl Watch {
     /// Whether a rank failed.
     pub(crate) fn failed(&self) -> bool {
-        self.0.failed.load(Ordering::Acquire)
+        self.0.failed()
     }
 
-    /// What every rank did last.
-    pub(crate) fn report(&self) -> String {
-        self.0.board.report()
+    /// The error of a rank that gave no answer after a failure.
+    pub(crate) fn no_answer(&self, rank: usize) -> Error {
+        self.0.no_answer(rank)
     }
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
-}
-
-/// A set of in-process ranks.
-///
-/// ```
-/// use shardgrad_runtime::{Communicator, Data, Tag, World};
-/// // Every rank sends its number to the next one.
-/// let got = World::new(3).run(|comm| {
-///     let (next, previous) = ((comm.rank() + 1) % 3, (comm.rank() + 2) % 3);
-///     let mine = Data::I32(vec![i32::try_from(comm.rank()).unwrap_or(0)]);
-///     let send = shardgrad_runtime::Outgoing { to: next, tag: Tag::User(0), payload: mine };
-///     let receive = shardgrad_runtime::Incoming { from: previous, tag: Tag::User(0) };
-///     comm.exchange(Some(send), Some(receive))
-/// });
-/// assert_eq!(got[0], Ok(Some(Data::I32(vec![2]))));
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct World {
-    size: usize,
-    options: WorldOptions,
-}
-
-impl World {
-    /// A world of `size` ranks.
-    #[must_use]
-    pub fn new(size: usize) -> Self {
-        Self { size, options: WorldOptions::default() }
-    }
-
-    /// The same world with other options.
-    #[must_use]
-    pub fn with(self, options: WorldOptions) -> Self {
-        Self { options, ..self }
-    }
-
-    /// Runs the same work on every rank and returns all results, by rank.
-    ///
-    /// After a failure, ranks that do not return within the time-out are left behind and reported as timed out.
-    pub fn run<T, F>(&self, work: F) -> Vec<Result<T, Error>>
-    where
-        T: Send + 'static,
-        F: Fn(&mut ThreadComm) -> Result<T, Error> + Send + Sync + 'static,
-    {
-        let comms = ThreadComm::world(self.size, self.options);
-        let Some(shared) = comms.first().map(|c| Arc::clone(&c.shared)) else {
-            return Vec::new();
-        };
-        let work = Arc::new(work);
-        let (done, results) = mpsc::channel();
-        let mut threads = Vec::new();
-        for mut comm in comms {
-            let (work, done) = (Arc::clone(&work), done.clone());
-            let rank = comm.rank;
-            let spawned = thread::Builder::new().name(format!("rank {rank}")).spawn(move || {
-                let result = comm.guard(|comm| work(comm));
-                comm.finish();
-                // The caller may have given up on this rank.
-                let _ = done.send((rank, result));
-            });
-            match spawned {
-                Ok(thread) => threads.push(thread),
-                Err(error) => shared.fail(rank, &not_started(rank, &error)),
-            }
-        }
-        drop(done);
-        let outcome = collect(self.size, &shared, &results);
-        // A rank left behind never ends; all others have.
-        threads.into_iter().filter(thread::JoinHandle::is_finished).for_each(|t| {
-            let _ = t.join();
-        });
-        outcome
-    }
-}
-
-fn not_started(rank: usize, error: &std::io::Error) -> Error {
-    Error::PeerFailed { rank, cause: format!("its thread could not be started: {error}") }
-}
-
-/// Gathers results; once the world failed, waits no longer than its time-out for the rest.
-fn collect<T>(
-    size: usize,
-    shared: &Shared,
-    results: &mpsc::Receiver<(usize, Result<T, Error>)>,
-) -> Vec<Result<T, Error>> {
-    let mut outcome: Vec<Option<Result<T, Error>>> = (0..size).map(|_| None).collect();
-    let mut give_up: Option<Instant> = None;
-    while outcome.iter().any(Option::is_none) {
-        if give_up.is_none() && shared.failed.load(Ordering::Acquire) {
-            give_up = Instant::now().checked_add(shared.options.timeout);
-        }
-        if give_up.is_some_and(|at| Instant::now() > at) {
-            break;
-        }
-        match results.recv_timeout(LOOK) {
-            Ok((rank, result)) => outcome[rank] = Some(result),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    outcome
-        .into_iter()
-        .enumerate()
-        .map(|(rank, result)| {
-            result.unwrap_or_else(|| {
-                Err(Error::NoAnswer {
-                    rank,
-                    millis: u64::try_from(shared.options.timeout.as_millis()).unwrap_or(u64::MAX),
-                    last_seen: shared.board.report(),
-                })
-            })
-        })
-        .collect()
 }

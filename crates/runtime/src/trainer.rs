@@ -19,8 +19,10 @@ use crate::executor::{Buffers, Executor};
 use crate::init::Init;
 use crate::inputs::{Input, check_inputs, expect_type, inputs_of};
 use crate::ranks::{Command, Rank, Ranks, Reply};
+use crate::shared::MAX_RANKS;
 use crate::tensor::Data;
 use crate::threads::{ThreadComm, WorldOptions};
+use crate::world::too_many;
 
 /// How a trainer starts and runs.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +87,9 @@ impl Trainer {
     pub fn with_options(plan: &Plan, options: TrainerOptions) -> Result<Self, Error> {
         plan.validate()?;
         let size = plan.mesh.size();
+        if size > MAX_RANKS {
+            return Err(too_many(size));
+        }
         let inputs = Arc::new(inputs_of(plan));
         let stored = stored_of(plan);
         if let Some(name) = options.init.keys().find(|name| !stored.contains_key(*name)) {
@@ -132,7 +137,7 @@ impl Trainer {
         Ok(Self {
             mesh: plan.mesh.clone(),
             seed: options.seed,
-            ranks: Ranks::start(ranks, options.world.timeout)?,
+            ranks: Ranks::start(ranks, options.world.grace)?,
             inputs,
             stored,
             outputs,

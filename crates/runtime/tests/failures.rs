@@ -13,7 +13,11 @@ use shardgrad_runtime::{
 const SOON: Duration = Duration::from_secs(5);
 
 fn world(p: usize, millis: u64) -> World {
-    World::new(p).with(WorldOptions { capacity: 0, timeout: Duration::from_millis(millis) })
+    World::new(p).with(WorldOptions {
+        capacity: 0,
+        timeout: Duration::from_millis(millis),
+        ..WorldOptions::default()
+    })
 }
 
 fn mesh(text: &str) -> Arc<Mesh> {
@@ -183,7 +187,8 @@ fn deadlocks_are_found() {
 
 #[test]
 fn messages_match_on_source_and_tag() {
-    let options = WorldOptions { capacity: 1, timeout: Duration::from_secs(10) };
+    let options =
+        WorldOptions { capacity: 1, timeout: Duration::from_secs(10), ..WorldOptions::default() };
     let results = World::new(3).with(options).run(|comm| match comm.rank() {
         0 => {
             let later = comm.recv(2, Tag::User(1))?;

@@ -66,28 +66,30 @@ fn run(
         20_000
     });
     let mesh = Arc::clone(mesh);
-    World::new(mesh.size()).with(WorldOptions { capacity, timeout }).run(move |comm| {
-        let mut sum = 0.0;
-        for number in 0..COLLECTIVES {
-            if let Some((rank, at, fault)) = fault
-                && (comm.rank(), number) == (rank, at)
-            {
-                match fault {
-                    Fault::Late => std::thread::sleep(Duration::from_millis(30)),
-                    Fault::Error => {
-                        return Err(Error::MissingInput {
-                            name: "injected".to_owned(),
-                            known: "none".to_owned(),
-                        });
+    World::new(mesh.size()).with(WorldOptions { capacity, timeout, ..WorldOptions::default() }).run(
+        move |comm| {
+            let mut sum = 0.0;
+            for number in 0..COLLECTIVES {
+                if let Some((rank, at, fault)) = fault
+                    && (comm.rank(), number) == (rank, at)
+                {
+                    match fault {
+                        Fault::Late => std::thread::sleep(Duration::from_millis(30)),
+                        Fault::Error => {
+                            return Err(Error::MissingInput {
+                                name: "injected".to_owned(),
+                                known: "none".to_owned(),
+                            });
+                        }
+                        Fault::Panic => panic!("injected"),
+                        Fault::Absent => std::thread::sleep(Duration::from_secs(3600)),
                     }
-                    Fault::Panic => panic!("injected"),
-                    Fault::Absent => std::thread::sleep(Duration::from_secs(3600)),
                 }
+                sum += collective(comm, &mesh, number)?;
             }
-            sum += collective(comm, &mesh, number)?;
-        }
-        Ok(sum)
-    })
+            Ok(sum)
+        },
+    )
 }
 
 #[test]

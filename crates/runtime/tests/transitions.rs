@@ -95,7 +95,8 @@ fn cases(mesh: &Mesh, rank: usize) -> Vec<Case> {
 fn walk<T: Number>(mesh: &str, shape: &'static [usize], capacity: usize) -> usize {
     let mesh: Arc<Mesh> = Arc::new(mesh.parse().unwrap());
     let cases = Arc::new(cases(&mesh, shape.len()));
-    let options = WorldOptions { capacity, timeout: Duration::from_secs(20) };
+    let options =
+        WorldOptions { capacity, timeout: Duration::from_secs(20), ..WorldOptions::default() };
     let results = World::new(mesh.size()).with(options).run({
         let (mesh, cases) = (Arc::clone(&mesh), Arc::clone(&cases));
         move |comm| {

@@ -71,6 +71,12 @@ impl Rearrange {
 }
 
 impl Repeat {
+    /// Whether one element is repeated everywhere.
+    #[must_use]
+    pub fn is_scalar(&self) -> bool {
+        self.period == 1
+    }
+
     /// Overwrites `result` with the broadcast's elements from `start` on.
     pub fn run<T: Number>(&self, operand: &[T], start: usize, result: &mut [T]) {
         let (mut at, mut done) = (start, 0);

@@ -62,6 +62,31 @@ pub enum Binary {
     Div,
 }
 
+impl Binary {
+    /// The op with a scalar on the right (or the left) of every element.
+    pub(crate) fn with_scalar<T: Number>(
+        self,
+        op: &'static str,
+        c: T,
+        right: bool,
+        result: &mut [T],
+        a: Option<&[T]>,
+    ) -> Result<(), Error> {
+        let mut overflow = false;
+        match (self, right) {
+            (Binary::Add, true) => map(result, a, |x| x.add(c, &mut overflow)),
+            (Binary::Add, false) => map(result, a, |x| c.add(x, &mut overflow)),
+            (Binary::Sub, true) => map(result, a, |x| x.sub(c, &mut overflow)),
+            (Binary::Sub, false) => map(result, a, |x| c.sub(x, &mut overflow)),
+            (Binary::Mul, true) => map(result, a, |x| x.mul(c, &mut overflow)),
+            (Binary::Mul, false) => map(result, a, |x| c.mul(x, &mut overflow)),
+            (Binary::Div, true) => map(result, a, |x| x.div(c, &mut overflow)),
+            (Binary::Div, false) => map(result, a, |x| c.div(x, &mut overflow)),
+        }
+        checked(overflow, op, T::DTYPE)
+    }
+}
+
 /// An operand's buffer; `None` if it is the result's buffer.
 pub type Operands<'a> = SmallVec<[Option<&'a Data>; 2]>;
 
