@@ -2,17 +2,17 @@
 //!
 //! `cargo bench -p shardgrad-tests --bench step`. The floor of one rank is the library's `general_mat_mul` on matrices
 //! of the sizes and orientations that its step multiplies, nothing else. Ratios are of the fastest samples.
+//! Names after `--` pick models: `cargo bench -p shardgrad-tests --bench step -- a b`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
 use ndarray::linalg::general_mat_mul;
-use shardgrad_core::{AxisSet, DType, Mesh, TensorType};
+use shardgrad_core::{DType, Mesh, TensorType};
 use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, Plan, Value};
 use shardgrad_planner::{Options, plan};
-use shardgrad_runtime::groups::Reduce;
-use shardgrad_runtime::{Collective, Source, Trainer, World};
+use shardgrad_runtime::Trainer;
 
 /// Samples of each measurement. The fastest is reported: what disturbs a sample only makes it slower.
 const SAMPLES: usize = 25;
@@ -104,6 +104,9 @@ fn steps() {
         ("b 784-512-512-10", 128, &[784, 512, 512, 10], 1),
         ("c 1024-4096-1024", 256, &[1024, 4096, 1024], 1),
     ] {
+        if !wanted(&name[..1]) {
+            continue;
+        }
         let spec = model(name, batch, sizes);
         let inputs = inputs(&spec);
         let mut floor = Floor::new(&spec, 1);
@@ -136,50 +139,24 @@ fn steps() {
                 floor * 1e6,
                 time / floor
             );
-            println!("   speed-up over one rank {:.2}", times[0] / time);
+            println!("   {:.2}x of one rank, {:+.1} µs", times[0] / time, (time - times[0]) * 1e6);
         }
     }
 }
 
-/// Latency and rate of an all_reduce over two threads, from inside a running world.
-fn all_reduces() {
-    println!("\n{:28} {:>12} {:>12}", "all_reduce, 2 threads", "time", "rate");
-    for elements in [1, 256, 4096, 65_536, 1 << 20, 1 << 23] {
-        let reps = (1 << 24) / (elements + 4096);
-        let results = World::new(2).run(move |comm| {
-            let mesh: Mesh = "d=2".parse()?;
-            let ty = TensorType::new([elements], DType::F32);
-            let (from, to) = (
-                shardgrad_core::Layout::parse("d: P", &mesh)?,
-                shardgrad_core::Layout::parse("d: R", &mesh)?,
-            );
-            let rank = shardgrad_runtime::Communicator::rank(comm);
-            let collective = Collective::new(&mesh, &ty, &from, &to, rank)?;
-            let mut buffer = vec![0.0_f32; elements];
-            let mut samples = Vec::new();
-            for _ in 0..SAMPLES {
-                let start = Instant::now();
-                for _ in 0..reps {
-                    collective.run(comm, Source::InPlace, &mut buffer)?;
-                }
-                samples.push(start.elapsed() / u32::try_from(reps).unwrap_or(1));
-            }
-            shardgrad_runtime::groups::all_reduce(
-                comm,
-                &mesh,
-                AxisSet::single(0),
-                Reduce::Max,
-                &mut buffer[..1],
-            )?;
-            Ok(fastest(&samples))
-        });
-        let time = results.into_iter().map(|r| r.expect("two ranks")).fold(0.0, f64::max);
-        let bytes = elements as f64 * 4.0;
-        println!("{:>20.0} bytes {:>9.2} µs {:>7.2} GB/s", bytes, time * 1e6, bytes / time / 1e9);
-    }
+fn main() {
+    println!("load of the last minute: {}", load());
+    steps();
+    println!("load of the last minute: {}", load());
 }
 
-fn main() {
-    steps();
-    all_reduces();
+/// Whether the command line names a model, or none.
+fn wanted(name: &str) -> bool {
+    let mut names = std::env::args().skip(1).filter(|a| !a.starts_with('-')).peekable();
+    names.peek().is_none() || names.any(|n| n == name)
+}
+
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or("unknown").to_owned()
 }

@@ -68,6 +68,8 @@ const TRAIN_EXAMPLES: &str = "\
 Examples:
   shardgrad train
   shardgrad train --mesh tp=4 --layout megatron --epochs 5 --verify
+  shardgrad train --checkpoint digits.safetensors --epochs 5
+  shardgrad train --resume digits.safetensors --mesh tp=2 --epochs 10
   shardgrad train model.toml --data rows.csv --mesh dp=3 --layout zero1";
 
 const DIAGNOSE_EXAMPLES: &str = "\
@@ -224,6 +226,13 @@ pub(crate) struct TrainArgs {
     /// Times to go through the data
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) epochs: u64,
+    /// Keep parameters, optimizer state and step in a file (safetensors), replaced after every epoch, at the end, and on
+    /// Ctrl-C, which exits with 130
+    #[arg(long, value_name = "FILE")]
+    pub(crate) checkpoint: Option<PathBuf>,
+    /// Go on from a checkpoint of any mesh and layout, or from weights of the same names in any safetensors file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
     /// Compare every step with the dense one
     #[arg(long)]
     pub(crate) verify: bool,

@@ -8,6 +8,8 @@ use clap::error::ErrorKind;
 pub(crate) const NO: u8 = 1;
 /// Exit 2: bad usage or input.
 pub(crate) const BAD_INPUT: u8 = 2;
+/// Exit 130: stopped by Ctrl-C or a request to terminate, as shells say it.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -27,6 +29,16 @@ impl Failure {
     /// The answer is no, or work failed.
     pub(crate) fn no(message: impl fmt::Display) -> Self {
         Self { code: NO, message: one_line(&message.to_string()) }
+    }
+
+    /// Somebody asked for an end.
+    pub(crate) fn interrupted(message: impl fmt::Display) -> Self {
+        Self { code: INTERRUPTED, message: one_line(&message.to_string()) }
+    }
+
+    /// The same, with more said.
+    pub(crate) fn and(self, more: &str) -> Self {
+        Self { message: format!("{}; {more}", self.message), ..self }
     }
 
     /// What the argument parser refused.

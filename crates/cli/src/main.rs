@@ -7,6 +7,7 @@ mod diagnose;
 mod failure;
 mod html;
 mod lab;
+mod interrupt;
 mod output;
 mod plan;
 mod request;

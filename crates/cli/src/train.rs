@@ -10,6 +10,7 @@ use shardgrad::core::{DType, Machine, Mesh};
 use shardgrad::dataset::{TargetColumns, Targets};
 use shardgrad::graph::{Loss, MlpSpec, Optimizer, Value};
 use shardgrad::report::TotalsReport;
+use shardgrad::runtime::{Checkpoint, MAX_RANKS};
 use shardgrad::trainer::counted_as_predicted;
 use shardgrad::{Dataset, Planned, Trainer, Training};
 
@@ -17,9 +18,16 @@ use crate::args::TrainArgs;
 use crate::failure::Failure;
 use crate::units::{bytes, of};
 use crate::verify::Verifier;
-use crate::{output, request, table};
+use crate::{interrupt, output, request, table};
 
 pub(crate) fn run(args: &TrainArgs) -> Result<(), Failure> {
+    if args.mesh.size() > MAX_RANKS {
+        return Err(Failure::input(format!(
+            "--mesh {}: {} devices, but one process trains on up to {MAX_RANKS}; `shardgrad plan` has no such limit",
+            args.mesh,
+            args.mesh.size()
+        )));
+    }
     let machine = request::machine(&args.model)?;
     let training = request::training(&args.model)?;
     let layout = args.layout.clone().unwrap_or_else(|| default_layout(&args.mesh));
@@ -44,21 +52,18 @@ pub(crate) fn run(args: &TrainArgs) -> Result<(), Failure> {
         .map_err(|e| request::no_plan(&args.model, &layout, e))?;
     output::print(&plan_summary(&planned))?;
 
-    let mut run = Run::new(&training, &planned, &data, &args.mesh, &machine)?;
-    let bar = progress(args.epochs.saturating_mul(per_epoch as u64));
-    output::print(&format!("{:>6}  {:>12}  {:>18}", "epoch", "loss", run.held_out.title()))?;
-    for epoch in 0..args.epochs {
-        let loss = run.epoch(epoch, &spec, args.verify, &bar)?;
-        let shown = args.epochs.div_ceil(10);
-        if epoch == 0 || (epoch + 1) % shown == 0 || epoch + 1 == args.epochs {
-            let held_out = run.held_out.measure(&mut run.trainer)?;
-            bar.suspend(|| {
-                output::print(&format!("{:>6}  {loss:>12.6}  {held_out:>18}", epoch + 1))
-            })?;
+    interrupt::watch()?;
+    let mut run = Run::new(&training, &planned, &data, args, &machine)?;
+    let result = run.train(args, &spec, per_epoch as u64);
+    match (result, &args.checkpoint, run.saved) {
+        (Err(failure), Some(path), Some(step)) => {
+            Err(failure.and(&format!("{} holds step {step}", path.display())))
         }
+        (Err(failure), Some(path), None) => {
+            Err(failure.and(&format!("{} was not written", path.display())))
+        }
+        (result, ..) => result,
     }
-    bar.finish_and_clear();
-    output::print(&run.evidence(args.verify))
 }
 
 /// `dp=data,tp=megatron`, as far as the mesh has these axes; else `auto`.
@@ -125,7 +130,10 @@ struct Run<'a> {
     held_out: HeldOut<'a>,
     /// The dense run that goes its own way, and the largest difference of losses so far.
     free: Option<(Trainer, f64)>,
+    /// Steps of this run; the trainer counts those before it too.
     steps: u64,
+    /// The step that the checkpoint holds, once it is written.
+    saved: Option<u64>,
 }
 
 impl<'a> Run<'a> {
@@ -133,36 +141,93 @@ impl<'a> Run<'a> {
         training: &Training,
         planned: &'a Planned,
         data: &'a Dataset,
-        mesh: &Mesh,
+        args: &TrainArgs,
         machine: &Machine,
     ) -> Result<Self, Failure> {
+        let mesh = &args.mesh;
+        let mut trainer = Trainer::threads(planned).map_err(Failure::no)?;
+        if let Some(path) = &args.resume {
+            let refused =
+                |e: shardgrad::Error| Failure::input(format!("--resume {}: {e}", path.display()));
+            let checkpoint = Checkpoint::read(path).map_err(|e| refused(e.into()))?;
+            trainer.restore(&checkpoint).map_err(refused)?;
+        }
         Ok(Self {
             data,
             planned,
             totals: planned.report().totals,
-            trainer: Trainer::threads(planned).map_err(Failure::no)?,
+            trainer,
             verifier: Verifier::new(training, planned, mesh, machine)?,
             held_out: HeldOut::new(training, data, mesh, machine)?,
             free: None,
             steps: 0,
+            saved: None,
         })
     }
 
-    /// Trains an epoch and returns its mean loss. Every step's counts are held to the plan's prediction; the first step,
+    /// Trains from where the trainer is to the last epoch.
+    fn train(&mut self, args: &TrainArgs, spec: &MlpSpec, per_epoch: u64) -> Result<(), Failure> {
+        let (total, done) = (args.epochs.saturating_mul(per_epoch), self.trainer.steps());
+        if done >= total {
+            return Err(Failure::input(format!(
+                "--epochs {}: ends at step {total}, and the checkpoint is at step {done}",
+                args.epochs
+            )));
+        }
+        let bar = progress(total);
+        bar.set_position(done);
+        output::print(&format!("{:>6}  {:>12}  {:>18}", "epoch", "loss", self.held_out.title()))?;
+        for epoch in done / per_epoch..args.epochs {
+            let loss = self.epoch(epoch, spec, args, &bar)?;
+            self.save(args)?;
+            let shown = args.epochs.div_ceil(10);
+            if epoch == 0 || (epoch + 1) % shown == 0 || epoch + 1 == args.epochs {
+                let held_out = self.held_out.measure(&mut self.trainer)?;
+                bar.suspend(|| {
+                    output::print(&format!("{:>6}  {loss:>12.6}  {held_out:>18}", epoch + 1))
+                })?;
+            }
+        }
+        bar.finish_and_clear();
+        output::print(&self.evidence(args.verify))
+    }
+
+    /// Writes the checkpoint, if one is wanted.
+    fn save(&mut self, args: &TrainArgs) -> Result<(), Failure> {
+        if let Some(path) = &args.checkpoint {
+            let checkpoint = self.trainer.checkpoint().map_err(Failure::no)?;
+            checkpoint.write(path).map_err(Failure::no)?;
+            self.saved = Some(self.trainer.steps());
+        }
+        Ok(())
+    }
+
+    /// Trains an epoch, or what is left of it, and returns its mean loss. Every step's counts are held to the plan's prediction; the first step,
     /// or with `verify` every step, to the dense run.
     fn epoch(
         &mut self,
         epoch: u64,
         spec: &MlpSpec,
-        verify: bool,
+        args: &TrainArgs,
         bar: &ProgressBar,
     ) -> Result<f64, Failure> {
+        let verify = args.verify;
         if verify && self.free.is_none() {
-            self.free = Some((dense(self.planned, spec)?, 0.0));
+            let mut free = dense(self.planned, spec)?;
+            let here = self.trainer.checkpoint().map_err(Failure::no)?;
+            free.restore(&here).map_err(Failure::no)?;
+            self.free = Some((free, 0.0));
         }
         let batches = self.data.epoch(spec.seed, epoch, spec.batch);
+        let before = self.trainer.steps() - epoch * batches.len() as u64;
+        let batches = &batches[usize::try_from(before).unwrap_or(0)..];
         let mut sum = 0.0;
-        for rows in &batches {
+        for rows in batches {
+            if interrupt::asked() {
+                self.save(args)?;
+                let step = self.trainer.steps();
+                return Err(Failure::interrupted(format!("interrupted after step {step}")));
+            }
             let inputs = self.data.batch(rows, spec.dtype);
             let report = if verify || self.steps == 0 {
                 self.verifier.step(&mut self.trainer, &inputs)?
@@ -170,7 +235,7 @@ impl<'a> Run<'a> {
                 self.trainer.step(&inputs).map_err(Failure::no)?
             };
             self.steps += 1;
-            let step = self.steps;
+            let step = self.trainer.steps();
             counted_as_predicted(&self.totals, &report.counted)
                 .map_err(|e| Failure::no(format!("step {step}: {e}")))?;
             let loss = report.loss.unwrap_or(f64::NAN);

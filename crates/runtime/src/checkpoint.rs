@@ -3,7 +3,9 @@
 //! The file holds parameters and optimizer state as global tensors, so that it loads on any mesh and layout, and in its
 //! metadata one JSON text under the key `shardgrad`: format version, model, step, and for information the mesh and the
 //! layouts it was saved from. Loading is all or nothing: names and types are compared before the first value is set,
-//! a missing moment is an error, and so is one too many. A file is replaced by renaming a finished one over it, so that
+//! a missing moment is an error, and so is one too many. A safetensors file without our metadata, as other programs write
+//! them, loads likewise if its tensors have our names; it may lack the optimizer's state, all of it, which then starts
+//! anew. A file is replaced by renaming a finished one over it, so that
 //! a save that fails leaves the old checkpoint whole.
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,6 +18,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use shardgrad_core::TensorType;
+use shardgrad_core::ops::Role;
 use shardgrad_graph::Value;
 
 use crate::error::Error;
@@ -23,6 +26,8 @@ use crate::trainer::Trainer;
 
 /// Version of what stands under [`KEY`].
 const FORMAT: u32 = 1;
+/// Format of a file that another program wrote.
+const FOREIGN: u32 = 0;
 /// The one key of the file's metadata: with one, its order is no question.
 const KEY: &str = "shardgrad";
 
@@ -38,7 +43,7 @@ pub struct Checkpoint {
 /// What a checkpoint says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// Version of this format.
+    /// Version of this format; 0 if another program wrote the file.
     pub format: u32,
     /// Name of the model.
     pub model: String,
@@ -85,7 +90,11 @@ impl Checkpoint {
     pub fn restore(&self, trainer: &mut Trainer) -> Result<(), Error> {
         let wanted: BTreeMap<String, TensorType> =
             trainer.stored().map(|(name, ty)| (name.to_owned(), ty.clone())).collect();
-        for (name, ty) in &wanted {
+        let is_state = |name: &str| trainer.role(name) == Some(Role::State);
+        let lacks_state = self.about.format == FOREIGN && !self.tensors.keys().any(|n| is_state(n));
+        let renewed: Vec<String> =
+            wanted.keys().filter(|name| lacks_state && is_state(name)).cloned().collect();
+        for (name, ty) in wanted.iter().filter(|(name, _)| !renewed.contains(name)) {
             let value = self.tensors.get(name).ok_or_else(|| Error::CheckpointMismatch {
                 name: name.clone(),
                 problem: format!("the trainer needs it as {ty}, and the checkpoint lacks it"),
@@ -103,7 +112,10 @@ impl Checkpoint {
                 problem: "the checkpoint has it, and the trainer has no place for it".to_owned(),
             });
         }
-        self.tensors.iter().try_for_each(|(name, value)| trainer.set(name, value))
+        self.tensors.iter().try_for_each(|(name, value)| trainer.set(name, value))?;
+        renewed
+            .iter()
+            .try_for_each(|name| trainer.set(name, &Value::from_fn(&wanted[name], |_| 0.0)))
     }
 
     /// Writes a file, replacing an old one only when the new one is whole and on disk.
@@ -163,15 +175,18 @@ impl Checkpoint {
 
     fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
-        let text = metadata
-            .metadata()
-            .as_ref()
-            .and_then(|entries| entries.get(KEY))
-            .ok_or_else(|| format!("its metadata has no `{KEY}`"))?;
-        let about: About = serde_json::from_str(text).map_err(|e| e.to_string())?;
-        if about.format != FORMAT {
-            return Err(format!("it has format {}, this version reads {FORMAT}", about.format));
-        }
+        let text = metadata.metadata().as_ref().and_then(|entries| entries.get(KEY));
+        let about = match text {
+            None => About { format: FOREIGN, ..About::default() },
+            Some(text) => {
+                let about: About = serde_json::from_str(text).map_err(|e| e.to_string())?;
+                if about.format != FORMAT {
+                    let found = about.format;
+                    return Err(format!("it has format {found}, this version reads {FORMAT}"));
+                }
+                about
+            }
+        };
         let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
         let mut tensors = BTreeMap::new();
         for (name, view) in file.tensors() {
@@ -301,7 +316,11 @@ mod tests {
         }
         let plain: Vec<(String, TensorView<'_>)> = Vec::new();
         fs::write(&path, safetensors::serialize(plain, None).unwrap()).unwrap();
-        assert!(Checkpoint::read(&path).unwrap_err().to_string().contains("no `shardgrad`"));
+        assert_eq!(Checkpoint::read(&path).unwrap().about.format, FOREIGN);
+        let other = HashMap::from([(KEY.to_owned(), "{\"format\": 9}".to_owned())]);
+        let plain: Vec<(String, TensorView<'_>)> = Vec::new();
+        fs::write(&path, safetensors::serialize(plain, Some(other)).unwrap()).unwrap();
+        assert_eq!(Checkpoint::read(&path).unwrap_err().code(), "E315");
         assert_eq!(Checkpoint::read(&directory.join("b")).unwrap_err().code(), "E314");
         fs::remove_dir_all(directory).unwrap();
     }

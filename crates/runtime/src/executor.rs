@@ -168,20 +168,26 @@ impl Executor {
         }
     }
 
+    /// Copies first, each before its source is overwritten; then leaves and updates that nobody else needs change places.
     fn update_leaves(&mut self) {
         let Compiled { slots, updates, .. } = &mut self.plan;
-        let copies: SmallVec<[(SlotId, Data); 2]> = updates
-            .iter()
-            .filter(|update| update.copy)
-            .map(|update| (update.leaf, slots.data(update.value).clone()))
-            .collect();
-        for &Update { leaf, value, copy } in updates.iter() {
-            if !copy {
-                slots.exchange(leaf, value);
-            }
+        let mut copies: SmallVec<[Update; 4]> =
+            updates.iter().filter(|u| u.copy).copied().collect();
+        let free = |copies: &[Update]| {
+            copies.iter().position(|update| copies.iter().all(|other| other.value != update.leaf))
+        };
+        while let Some(at) = free(&copies) {
+            let Update { leaf, value, .. } = copies.swap_remove(at);
+            slots.copy(value, leaf);
         }
-        for (leaf, data) in copies {
-            slots.put(leaf, data);
+        // What is left are rings of leaves that take each other's values: no order will do.
+        let values: SmallVec<[Data; 4]> =
+            copies.iter().map(|update| slots.data(update.value).clone()).collect();
+        for (update, value) in copies.iter().zip(values) {
+            slots.put(update.leaf, value);
+        }
+        for update in updates.iter().filter(|update| !update.copy) {
+            slots.exchange(update.leaf, update.value);
         }
     }
 }

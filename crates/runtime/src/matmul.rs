@@ -3,13 +3,13 @@
 //! *Data parallel*: A is split by rows, B is whole on every rank; rank 0 gathers the row chunks of C.
 //! *Fully sharded*: A is split by rows, B by columns. In round k rank r holds the block of B that belongs to rank
 //! (r + k) mod p, multiplies it into those columns of its rows of C, and hands it to rank r − 1, with its owner's index.
-//! After p rounds each rank has its rows of C whole and has never held more than two blocks of B. (One-dimensional
-//! Cannon: Cannon 1969.) Blocks follow the split rule of [`shardgrad_core::geometry`]; they may be uneven or empty.
+//! After p rounds each rank has its rows of C whole. Beside the block that its caller owns it has never held more than two
+//! blocks of B, the one that leaves and the one that arrives. (One-dimensional Cannon: Cannon 1969.) Blocks follow the split rule of [`shardgrad_core::geometry`]; they may be uneven or empty.
 
 use std::fmt;
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use shardgrad_core::geometry::split;
 
 use crate::comm::{Communicator, Incoming, Outgoing, Tag};
@@ -34,16 +34,14 @@ fn check(a: &[usize], b: &[usize]) -> Result<(), Error> {
     })
 }
 
-fn product<T: Gemm>(a: ArrayView2<'_, T>, b: ArrayView2<'_, T>) -> Result<Array2<T>, Error> {
-    let mut c = Array2::from_elem((a.nrows(), b.ncols()), T::ZERO);
+fn product<T: Gemm>(
+    c: ArrayViewMut2<'_, T>,
+    a: ArrayView2<'_, T>,
+    b: ArrayView2<'_, T>,
+) -> Result<(), Error> {
     let mut overflow = false;
-    T::gemm(c.view_mut(), a, b, &mut overflow);
-    checked(overflow, "matmul", T::DTYPE)?;
-    Ok(c)
-}
-
-fn flat<T: Number>(array: &Array2<T>) -> Vec<T> {
-    array.iter().copied().collect()
+    T::gemm(c, a, b, &mut overflow);
+    checked(overflow, "matmul", T::DTYPE)
 }
 
 /// C = A·B, where every rank holds A and B and computes a chunk of rows; `Some` on rank 0, which gathers them.
@@ -58,13 +56,15 @@ pub fn data_parallel_matmul<T: Gemm>(
     check(a.shape(), b.shape())?;
     let (p, me) = (comm.size(), comm.rank());
     let rows = |rank: usize| split(a.nrows(), p, rank);
-    let mine = product(a.slice(s![rows(me), ..]), b)?;
+    let own = a.slice(s![rows(me), ..]);
     if me > 0 {
-        comm.send(0, CHUNK, T::into_data(flat(&mine)))?;
+        let mut mine = Array2::from_elem((own.nrows(), b.ncols()), T::ZERO);
+        product(mine.view_mut(), own, b)?;
+        comm.send(0, CHUNK, T::into_data(mine.into_raw_vec_and_offset().0))?;
         return Ok(None);
     }
     let mut c = Array2::from_elem((a.nrows(), b.ncols()), T::ZERO);
-    c.slice_mut(s![rows(0), ..]).assign(&mine);
+    product(c.slice_mut(s![rows(0), ..]), own, b)?;
     for rank in 1..p {
         let chunk = comm.recv(rank, CHUNK)?;
         let chunk = matrix::<T>(chunk, rows(rank).len(), b.ncols())?;
@@ -106,11 +106,15 @@ pub fn fully_sharded_matmul<T: Gemm>(
         });
     }
     let mut c = Array2::from_elem((a_rows.nrows(), columns), T::ZERO);
-    let mut block = b_columns.to_owned();
+    // Row-major, whatever the caller's strides are.
+    let mut block = matrix::<T>(
+        T::into_data(b_columns.iter().copied().collect()),
+        b_columns.nrows(),
+        b_columns.ncols(),
+    )?;
     let mut owner = me;
     for round in 0..p {
-        let part = product(a_rows, block.view())?;
-        c.slice_mut(s![.., split(columns, p, owner)]).assign(&part);
+        product(c.slice_mut(s![.., split(columns, p, owner)]), a_rows, block.view())?;
         if round + 1 < p {
             let (next, previous) = ((me + 1) % p, (me + p - 1) % p);
             // Blocks travel towards lower ranks.
@@ -125,7 +129,7 @@ pub fn fully_sharded_matmul<T: Gemm>(
             };
             let label = crate::Data::I64(vec![i64::try_from(owner).unwrap_or(i64::MAX)]);
             owner = owner_of(&pass(comm, OWNER, label)?, p)?;
-            let arrived = pass(comm, BLOCK, T::into_data(flat(&block)))?;
+            let arrived = pass(comm, BLOCK, T::into_data(block.into_raw_vec_and_offset().0))?;
             block = matrix::<T>(arrived, a_rows.ncols(), width(owner))?;
         }
     }

@@ -1,4 +1,7 @@
 //! The ranks of a trainer: commands to them, and the threads that obey.
+//!
+//! Rank 0 runs on the caller's thread, so that p ranks need p cores and not one more; it runs nothing but the executor,
+//! whose waits all have an end. The others run on owned threads, so that one that never answers can be left behind.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -9,7 +12,7 @@ use crate::executor::{Counted, Executor};
 use crate::handoff::Handoff;
 use crate::inputs::Input;
 use crate::tensor::Data;
-use crate::threads::{ThreadComm, Watch};
+use crate::threads::{ThreadComm, Watch, cores};
 
 pub(crate) enum Command {
     /// Overwrite leaves' blocks, run, return copies of these outputs.
@@ -80,13 +83,13 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Looks of a waiting thread before it sleeps, if every rank can have a core.
 const SPINS: u32 = 4_000;
 
-/// All ranks: one on the caller's thread, several on threads of their own.
-pub(crate) enum Ranks {
-    Here(Box<Rank>),
-    Threads(Threads),
+/// All ranks: the first on the caller's thread, the others on threads of their own.
+pub(crate) struct Ranks {
+    first: Option<Box<Rank>>,
+    others: Threads,
 }
 
-pub(crate) struct Threads {
+struct Threads {
     lines: Vec<Arc<Line>>,
     threads: Vec<JoinHandle<()>>,
     watch: Option<Watch>,
@@ -95,17 +98,13 @@ pub(crate) struct Threads {
 
 impl Ranks {
     /// Starts the ranks' threads.
-    pub(crate) fn start(mut ranks: Vec<Rank>, grace: Duration) -> Result<Self, Error> {
-        if ranks.len() == 1
-            && let Some(rank) = ranks.pop()
-        {
-            return Ok(Ranks::Here(Box::new(rank)));
-        }
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let spins = if ranks.len() <= cores { SPINS } else { 0 };
+    pub(crate) fn start(ranks: Vec<Rank>, grace: Duration) -> Result<Self, Error> {
+        let spins = if ranks.len() <= cores() { SPINS } else { 0 };
         let watch = ranks.first().map(|rank| rank.comm.watch());
         let mut all = Threads { lines: Vec::new(), threads: Vec::new(), watch, grace };
-        for (i, mut rank) in ranks.into_iter().enumerate() {
+        let mut ranks = ranks.into_iter();
+        let first = ranks.next().map(Box::new);
+        for (i, mut rank) in (1..).zip(ranks) {
             let line =
                 Arc::new(Line { commands: Handoff::new(spins), replies: Handoff::new(spins) });
             all.lines.push(Arc::clone(&line));
@@ -127,17 +126,17 @@ impl Ranks {
                 }
             }
         }
-        Ok(Ranks::Threads(all))
+        Ok(Self { first, others: all })
     }
 
     /// Gives every rank its command and returns all replies, or the failure that says most.
     pub(crate) fn command(&mut self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
-        let replies: Vec<Reply> = match self {
-            Ranks::Here(rank) => {
-                commands.into_iter().filter_map(|command| rank.obey(command)).collect()
-            }
-            Ranks::Threads(threads) => threads.command(commands),
-        };
+        let mut commands = commands.into_iter();
+        let first = commands.next();
+        self.others.put(commands);
+        let first = self.first.as_mut().zip(first).and_then(|(rank, command)| rank.obey(command));
+        let mut replies: Vec<Reply> = first.into_iter().collect();
+        self.others.take(&mut replies);
         let mut failures = replies.iter().filter_map(|reply| match reply {
             Reply::Failed(error) => Some(error),
             Reply::Stepped(..) | Reply::Block(_) => None,
@@ -152,13 +151,17 @@ impl Ranks {
 }
 
 impl Threads {
-    fn command(&self, commands: Vec<Command>) -> Vec<Reply> {
+    fn put(&self, commands: impl Iterator<Item = Command>) {
         for (line, command) in self.lines.iter().zip(commands) {
             line.commands.put(command);
         }
+    }
+
+    /// Appends all replies.
+    fn take(&self, replies: &mut Vec<Reply>) {
         let mut give_up: Option<Instant> = None;
-        let mut replies = Vec::with_capacity(self.lines.len());
-        for (rank, line) in self.lines.iter().enumerate() {
+        for (at, line) in self.lines.iter().enumerate() {
+            let rank = at + 1;
             replies.push(loop {
                 if let Some(reply) = line.replies.take(LOOK) {
                     break reply;
@@ -166,7 +169,7 @@ impl Threads {
                 if give_up.is_none() && self.watch.as_ref().is_some_and(Watch::failed) {
                     give_up = Instant::now().checked_add(self.grace);
                 }
-                if self.threads.get(rank).is_some_and(JoinHandle::is_finished) {
+                if self.threads.get(at).is_some_and(JoinHandle::is_finished) {
                     // It may have answered between the look and its end.
                     break line.replies.take(Duration::ZERO).unwrap_or_else(|| {
                         let cause = "its thread ended without an answer".to_owned();
@@ -181,7 +184,14 @@ impl Threads {
                 }
             });
         }
-        replies
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        if let Some(first) = &mut self.first {
+            first.comm.finish();
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use shardgrad_core::DType;
 use shardgrad_graph::SlotId;
 
+use crate::number::{Number, with_number};
 use crate::tensor::Data;
 
 /// A slot: its type and length on this rank, and its buffer.
@@ -123,6 +124,17 @@ impl Slots {
     /// Frees the slot's buffer.
     pub(crate) fn drop_buffer(&mut self, slot: SlotId) {
         drop(self.take(slot));
+    }
+
+    /// Copies one slot's elements to another of the same type and length.
+    pub(crate) fn copy(&mut self, from: SlotId, to: SlotId) {
+        let mut target = self.take(to);
+        with_number!(target.dtype(), T => {
+            if let (Some(target), Some(source)) = (T::slice_mut(&mut target), T::slice(self.data(from))) {
+                target.copy_from_slice(source);
+            }
+        });
+        self.put(to, target);
     }
 
     /// Two slots with buffers of their own exchange them.

@@ -1,8 +1,7 @@
 //! All ranks of a plan, step by step.
 //!
-//! Every rank keeps its blocks of parameters and state on a thread of its own from step to step; a step sends it its
-//! blocks of the inputs. Values go in and out as global tensors. With one rank there is nobody to wait for, and the step
-//! runs on the caller's thread.
+//! Every rank keeps its blocks of parameters and state from step to step; a step sends it its blocks of the inputs. Values
+//! go in and out as global tensors. Rank 0 runs on the caller's thread, each other rank on one of its own.
 //!
 //! A rank that fails fails the step with its cause on every rank, and the trainer refuses further steps.
 
@@ -163,6 +162,12 @@ impl Trainer {
     #[must_use]
     pub fn layout(&self, name: &str) -> Option<&Layout> {
         self.stored.get(name).map(|placed| &placed.layout)
+    }
+
+    /// What a parameter or state is for.
+    #[must_use]
+    pub fn role(&self, name: &str) -> Option<Role> {
+        self.stored.get(name).and_then(|placed| placed.role)
     }
 
     /// Names of parameters and state, with their types, in alphabetical order.

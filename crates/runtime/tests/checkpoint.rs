@@ -104,3 +104,38 @@ fn what_does_not_fit_is_refused_by_name_and_nothing_changes() {
     let mut sgd = trainer(&spec("sgd").training_program().unwrap(), "a=2", 3);
     assert_eq!(good.restore(&mut sgd).unwrap_err().code(), "E316");
 }
+
+/// A file that Python's `safetensors.numpy.save_file` wrote, without metadata of ours: w0[i, j] = (5i + j)/32 − 1/2, b0[j] =
+/// j/4, w1[i, j] = (3i + j)/16 − 1/2, b1[j] = −j/2, all f64. Moments start anew; what does not fit is refused by name.
+#[test]
+fn files_of_other_programs_load_by_name() {
+    let path =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/python.safetensors");
+    let file = Checkpoint::read(&path).unwrap();
+    assert_eq!((file.about.format, file.about.step), (0, 0));
+    let spec = spec("adam");
+    let mut trainer = trainer(&spec.training_program().unwrap(), "a=2,b=2", 3);
+    train(&mut trainer, &spec, 1..=2);
+    file.restore(&mut trainer).unwrap();
+    let at = |v: usize, step: f64, start: f64| v as f64 * step + start;
+    for (name, step, start) in
+        [("w0", 0.03125, -0.5), ("b0", 0.25, 0.0), ("w1", 0.0625, -0.5), ("b1", -0.5, 0.0)]
+    {
+        let value = trainer.gather(name).unwrap();
+        let expected = Value::from_fn(&value.ty(), |i| at(i, step, start));
+        assert_eq!(value, expected, "{name}");
+        for moment in ["m", "v"] {
+            let moment = trainer.gather(&format!("{moment}({name})")).unwrap();
+            assert!(moment.to_f64s().iter().all(|&v| v == 0.0), "{name}");
+        }
+    }
+    let mut lacking = file.clone();
+    lacking.tensors.remove("b1");
+    let refused = lacking.restore(&mut trainer).unwrap_err().to_string();
+    assert!(refused.contains("`b1`"), "{refused}");
+    let mut more = file.clone();
+    more.tensors.insert("m(w0)".to_owned(), file.tensors["w0"].clone());
+    // Some state, but not all of it.
+    let refused = more.restore(&mut trainer).unwrap_err().to_string();
+    assert!(refused.contains("`m(b0)`"), "{refused}");
+}

@@ -7,7 +7,9 @@ use shardgrad_core::geometry::block;
 use shardgrad_core::schedule::staging_bytes;
 use shardgrad_core::transition::all_layouts;
 use shardgrad_core::{Block, DType, Layout, Mesh, Placement, TensorType, Transition};
-use shardgrad_runtime::{Collective, Communicator, Number, Source, World, WorldOptions};
+use shardgrad_runtime::{
+    Collective, Communicator, Data, Number, Pool, Source, World, WorldOptions,
+};
 
 /// Row-major positions of a box in a tensor.
 fn positions(shape: &[usize], block: &Block) -> Vec<usize> {
@@ -114,6 +116,23 @@ fn walk<T: Number>(mesh: &str, shape: &'static [usize], capacity: usize) -> usiz
                     let mut buffer = source.clone();
                     assert_eq!(collective.run(comm, Source::InPlace, &mut buffer)?, sent);
                     assert_eq!(buffer, result, "in place");
+                }
+                // The same by reading peers' buffers; the source stays as it was.
+                let before = comm.traffic().bytes;
+                let mut lent = T::into_data(source.clone());
+                let mut made = T::into_data(vec![T::from_f64(55.0); collective.result_len()]);
+                let pool = &mut Pool::default();
+                let direct = collective.run_data(comm, Some(&mut lent), &mut made, pool, true)?;
+                assert_eq!(direct, sent);
+                assert_eq!(comm.traffic().bytes - before, sent.bytes);
+                assert_eq!(
+                    (T::slice(&made), T::slice(&lent)),
+                    (Some(&result[..]), Some(&source[..]))
+                );
+                if collective.can_run_in_place() {
+                    let mut buffer = lent;
+                    assert_eq!(collective.run_data(comm, None, &mut buffer, pool, true)?, sent);
+                    assert_eq!(T::slice(&buffer), Some(&result[..]), "lent, in place");
                 }
                 let predicted =
                     case.transition.elements_sent_by(&mesh, shape, &case.from, &case.to, rank)
@@ -236,7 +255,15 @@ fn sums_are_the_same_bits_on_every_rank_and_run() {
         let mesh = Arc::clone(&mesh);
         let results = World::new(4).run(move |comm| {
             let mut buffer = vec![[1e8_f32, 1.0, -1e8, 1.0][comm.rank()]; 7];
+            let mut lent = Data::F32(buffer.clone());
             all_reduce(comm, &mesh, mesh.all_axes(), Reduce::Sum, &mut buffer)?;
+            // Reading peers' buffers changes nothing either.
+            let ty = TensorType::new([7], DType::F32);
+            let (from, to) = ("a: P, b: P", "a: R, b: R");
+            let (from, to) = (Layout::parse(from, &mesh)?, Layout::parse(to, &mesh)?);
+            let collective = Collective::new(&mesh, &ty, &from, &to, comm.rank())?;
+            collective.run_data(comm, None, &mut lent, &mut Pool::default(), true)?;
+            assert_eq!(lent, Data::F32(buffer.clone()));
             Ok(buffer)
         });
         seen.extend(results.into_iter().map(|r| r.unwrap()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shardgrad_core::DType;
 use shardgrad_core::ops::Role;
 use shardgrad_graph::{MlpSpec, Optimizer, Value};
-use shardgrad_runtime::{Counters, StepReport, Trainer as Ranks};
+use shardgrad_runtime::{Checkpoint, Counters, StepReport, Trainer as Ranks};
 
 use crate::dataset::Inputs;
 use crate::error::Error;
@@ -35,6 +35,7 @@ use crate::report::TotalsReport;
 /// ```
 pub struct Trainer {
     ranks: Ranks,
+    name: String,
     optimizer: Optimizer,
     spec: Option<MlpSpec>,
     scalars: BTreeMap<String, DType>,
@@ -56,6 +57,7 @@ impl Trainer {
             .collect();
         Ok(Self {
             ranks: Ranks::threads(planned.plan(), planned.seed())?,
+            name: program.name.clone(),
             optimizer: planned.optimizer(),
             spec: planned.spec().cloned(),
             scalars,
@@ -125,6 +127,24 @@ impl Trainer {
     /// An unknown name, a value of another type, or an earlier failure.
     pub fn set(&mut self, name: &str, value: &Value) -> Result<(), Error> {
         Ok(self.ranks.set(name, value)?)
+    }
+
+    /// All that training goes on from: parameters, optimizer state and the number of steps.
+    ///
+    /// # Errors
+    /// An earlier failure.
+    pub fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
+        Ok(Checkpoint::of(&mut self.ranks, &self.name, self.steps)?)
+    }
+
+    /// Goes on from a checkpoint, of any mesh and layout; from the weights alone, if another program saved them.
+    ///
+    /// # Errors
+    /// A tensor that is missing, one too many, or of another type; then nothing is changed.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
+        checkpoint.restore(&mut self.ranks)?;
+        self.steps = checkpoint.about.step;
+        Ok(())
     }
 }
 
