@@ -8,10 +8,12 @@ use shardgrad_graph::{NodeId, OutputRole, Plan, SlotId, memory};
 use smallvec::SmallVec;
 
 use crate::collective::Collective;
+use crate::descent::{self, DEEPEST, Descent};
 use crate::error::Error;
 use crate::executor::{Buffers, Stored};
 use crate::fused::{Candidate, Fused, Group};
 use crate::kernels::Kernel;
+use crate::kernels::einsum::Contraction;
 use crate::slots::{Need, Slot, Slots};
 
 /// What a step does.
@@ -21,6 +23,8 @@ pub(crate) enum Work {
     Local { name: &'static str, kernel: Kernel },
     /// Several elementwise ops in one pass.
     Fused(Box<Fused>),
+    /// The product of the operands times a scalar, subtracted from the result.
+    Descend { contraction: Box<Contraction>, scalar: SlotId },
     /// A transition.
     Move { collective: Box<Collective>, scalar: bool },
     /// The result is the operand's buffer, or a leaf's.
@@ -150,9 +154,10 @@ pub(crate) fn compile(plan: &Plan, rank: usize, buffers: Buffers) -> Result<Comp
             }
         }
     }
+    let descents = if fuse { compiler.descents(&groups, &mut needs)? } else { Vec::new() };
     let mut steps = Vec::with_capacity(groups.len());
     for group in groups {
-        steps.push(compiler.step(group, &lives, &needs)?);
+        steps.push(compiler.step(group, &lives, &needs, &descents)?);
     }
     let slots = Slots::new(slots, &needs, fuse);
     Ok(Compiled { steps, slots, leaves, outputs, updates, retired })
@@ -293,11 +298,28 @@ impl<'a> Compiler<'a> {
         nodes: std::ops::Range<usize>,
         lives: &[Life],
         needs: &[Need],
+        descents: &[(Descent, Contraction)],
     ) -> Result<Step, Error> {
         let first = NodeId::from_index(nodes.start);
-        let work =
-            if nodes.len() > 1 { self.fused(nodes.clone(), needs)? } else { self.work(first)? };
-        let operations = nodes.clone().map(|at| self.operations(NodeId::from_index(at))).sum();
+        let of = |wanted: fn(&Descent) -> NodeId| {
+            descents.iter().find(|(d, _)| nodes.contains(&wanted(d).index()))
+        };
+        let (mut operands, mut result) = (self.operands(first), self.slot(first));
+        let work = if let Some((descent, contraction)) = of(|d| d.update) {
+            (operands, result) = (self.operands(descent.product), self.slot(descent.update));
+            let contraction = Box::new(contraction.clone());
+            Work::Descend { contraction, scalar: self.slot(descent.scalar) }
+        } else if of(|d| d.product).is_some() {
+            Work::Nothing
+        } else if nodes.len() > 1 {
+            self.fused(nodes.clone(), needs)?
+        } else {
+            self.work(first)?
+        };
+        let late = of(|d| d.update).map(|(descent, _)| self.operations(descent.product));
+        let operations =
+            nodes.clone().map(|at| self.operations(NodeId::from_index(at))).sum::<u64>()
+                + late.unwrap_or(0);
         let lives = &lives[nodes];
         let fills = lives
             .iter()
@@ -306,12 +328,55 @@ impl<'a> Compiler<'a> {
             .collect();
         Ok(Step {
             work,
-            result: self.slot(first),
-            operands: self.operands(first),
+            result,
+            operands,
             fills,
             operations,
             lives: lives.iter().cloned().collect(),
         })
+    }
+
+    /// Products that are made in the parameter's place, each with its contraction. Their slots lose their buffers, their
+    /// operands keep theirs for longer.
+    fn descents(
+        &self,
+        groups: &[std::ops::Range<usize>],
+        needs: &mut [Need],
+    ) -> Result<Vec<(Descent, Contraction)>, Error> {
+        let lens: Vec<usize> = self.blocks.iter().map(Block::len).collect();
+        let mut found = Vec::new();
+        for descent in descent::find(self.plan, &lens) {
+            let at = |id: NodeId| groups.iter().position(|group| group.contains(&id.index()));
+            let (Some(group), Some(Kernel::Einsum(contraction))) =
+                (at(descent.update), self.kernel(descent.product)?)
+            else {
+                continue;
+            };
+            let alone = groups[group]
+                .clone()
+                .map(NodeId::from_index)
+                .all(|id| descent.is_of_update(id) || self.is_silent(id));
+            let together = [descent.repeat, descent.change]
+                .iter()
+                .all(|id| groups[group].contains(&id.index()));
+            let inner = needs[self.slot(descent.product) as usize] != Need::Own;
+            if !(alone && together && inner && contraction.is_plain(DEEPEST)) {
+                continue;
+            }
+            needs[self.slot(descent.product) as usize] = Need::None;
+            for id in [descent.repeat, descent.change] {
+                if needs[self.slot(id) as usize] != Need::Own {
+                    needs[self.slot(id) as usize] = Need::None;
+                }
+            }
+            for slot in self.operands(descent.product) {
+                if let Need::Between(birth, death) = needs[slot as usize] {
+                    needs[slot as usize] = Need::Between(birth, death.max(group));
+                }
+            }
+            found.push((descent, *contraction));
+        }
+        Ok(found)
     }
 
     /// Multiplications and additions of a node: those of a contraction are the product of the extents of all labels.

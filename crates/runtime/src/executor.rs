@@ -20,6 +20,7 @@ use crate::comm::Communicator;
 use crate::compile::{Compiled, Life, Step, Update, Work, compile};
 use crate::error::Error;
 use crate::kernels::Operands;
+use crate::number::{Number, with_number};
 use crate::pool::Pool;
 use crate::slots::Slots;
 use crate::tensor::Data;
@@ -214,6 +215,21 @@ fn run<C: Communicator + ?Sized>(
             };
             slots.put(step.result, result);
             run.map(|()| None)
+        }
+        Work::Descend { contraction, scalar } => {
+            let mut result = slots.take(step.result);
+            with_number!(result.dtype(), T => {
+                let factor = T::slice(slots.data(*scalar)).and_then(<[T]>::first).copied();
+                let mut operands = step.operands.iter().map(|&slot| T::slice(slots.data(slot)));
+                if let (Some(factor), Some(Some(a)), Some(Some(b)), Some(result)) =
+                    (factor, operands.next(), operands.next(), T::slice_mut(&mut result))
+                {
+                    let factor = T::ZERO.sub(factor, &mut false);
+                    contraction.add(factor, [a, b], result);
+                }
+            });
+            slots.put(step.result, result);
+            Ok(None)
         }
         Work::Move { collective, scalar } => {
             let mut result = slots.take(step.result);

@@ -23,6 +23,7 @@ pub mod collective;
 pub mod comm;
 mod compile;
 pub mod counters;
+mod descent;
 mod direct;
 pub mod error;
 pub mod executor;

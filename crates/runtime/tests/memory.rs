@@ -182,3 +182,42 @@ fn steps_allocate_nothing_when_buffers_are_kept() {
         assert_eq!(count, 0);
     }
 }
+
+/// Plain gradient descent whose gradients nobody else reads: updated in the parameter's place, without a buffer for them,
+/// and the same within rounding as with every op by itself.
+#[test]
+fn gradients_that_only_updates_read_have_no_buffer() {
+    let _alone = ALONE.lock().unwrap();
+    let program = mlp("sgd");
+    let leaves = leaf_values(&program);
+    let trained = |buffers: Buffers| {
+        let (mut executor, mut comm, plan) = alone(&program, buffers);
+        for (name, value) in &leaves {
+            let block = executor.leaves()[name].block.clone();
+            *executor.leaf_mut(name).unwrap() =
+                shardgrad_runtime::Data::of_block(value, &block).unwrap();
+        }
+        let before = LIVE.load(Ordering::SeqCst);
+        let counted = executor.step(&mut comm).unwrap();
+        let added = LIVE.load(Ordering::SeqCst) - before;
+        let params = ["w0", "b0", "w1", "b1"].map(|n| executor.leaf(n).unwrap().clone());
+        (params, counted, added, plan)
+    };
+    let (kept, counted, added, plan) = trained(Buffers::Keep);
+    let (freed, same, ..) = trained(Buffers::Free);
+    assert_eq!(counted, same);
+    for (a, b) in kept.iter().zip(&freed) {
+        let (a, b) =
+            (a.to_value(&[a.len()]).unwrap().to_f64s(), b.to_value(&[b.len()]).unwrap().to_f64s());
+        // Both add the same products; what differs is one rounding of the parameter and one of its change.
+        let largest = a.iter().chain(&b).fold(5.0_f64, |most, v| most.max(v.abs()));
+        for (a, b) in a.into_iter().zip(b) {
+            assert!((a - b).abs() <= 4.0 * f64::EPSILON * largest, "{a}, not {b}");
+        }
+    }
+    // Kept buffers: the activations and their gradients, but neither gradient of a weight.
+    let gradients = (130 * 150 + 150 * 140) * 8;
+    let peak = memory::peak(&plan);
+    let stored = peak.stored[0].total() as usize;
+    assert!(added + gradients / 2 < peak.bytes as usize - stored, "{added} of {}", peak.bytes);
+}

@@ -161,6 +161,22 @@ impl Contraction {
         Self { operands, kind }
     }
 
+    /// Whether it is one product of matrices as they lie, over at most so many elements.
+    pub(crate) fn is_plain(&self, deepest: usize) -> bool {
+        let prepared = self.operands.iter().any(|o| o.sum.is_some() || o.rearrange.is_some());
+        !prepared
+            && matches!(&self.kind, Kind::Product(product) if product.rearrange.is_none()
+                && product.batch.is_empty()
+                && product.k <= deepest)
+    }
+
+    /// Adds `factor` times the product to the result, if it [is plain](Contraction::is_plain).
+    pub(crate) fn add<T: Gemm>(&self, factor: T, operands: [&[T]; 2], result: &mut [T]) {
+        if let Kind::Product(product) = &self.kind {
+            product.run(Some(factor), operands[0], operands[1], result, &mut false);
+        }
+    }
+
     /// Runs it, overwriting the result.
     pub fn run<T: Gemm>(&self, operands: &[&[T]], result: &mut [T], overflow: &mut bool) {
         let mut scratch: SmallVec<[Option<Vec<T>>; 2]> = SmallVec::new();
@@ -171,10 +187,10 @@ impl Contraction {
         match &self.kind {
             Kind::Permute(walk) => copy(walk, ready(0), result),
             Kind::Product(product) => match &product.rearrange {
-                None => product.run(ready(0), ready(1), result, overflow),
+                None => product.run(None, ready(0), ready(1), result, overflow),
                 Some(walk) => {
                     let mut apart = vec![T::ZERO; result.len()];
-                    product.run(ready(0), ready(1), &mut apart, overflow);
+                    product.run(None, ready(0), ready(1), &mut apart, overflow);
                     copy(walk, &apart, result);
                 }
             },
@@ -265,9 +281,12 @@ fn plain(order: &Dims, batch: &[Label], columns: &[Label]) -> Matrix {
 }
 
 impl Product {
-    fn run<T: Gemm>(&self, a: &[T], b: &[T], c: &mut [T], overflow: &mut bool) {
+    /// Overwrites the result; with a factor, adds that many times the product to it.
+    fn run<T: Gemm>(&self, factor: Option<T>, a: &[T], b: &[T], c: &mut [T], overflow: &mut bool) {
         if self.k == 0 {
-            c.fill(T::ZERO);
+            if factor.is_none() {
+                c.fill(T::ZERO);
+            }
             return;
         }
         let mut index: SmallVec<[usize; 2]> = SmallVec::from_elem(0, self.batch.len());
@@ -289,7 +308,10 @@ impl Product {
                 // The strides come from the shapes of these very buffers.
                 unreachable!("a matrix of an einsum lies outside its buffer")
             };
-            T::gemm(into, left, right, overflow);
+            match factor {
+                None => T::gemm(into, left, right, overflow),
+                Some(factor) => T::gemm_add(into, factor, left, right, overflow),
+            }
             let Some(dim) = (0..index.len()).rev().find(|&d| index[d] + 1 < self.batch[d]) else {
                 return;
             };

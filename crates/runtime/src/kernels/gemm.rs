@@ -14,6 +14,15 @@ pub trait Gemm: Number {
         b: ArrayView2<'_, Self>,
         overflow: &mut bool,
     );
+
+    /// Adds c·A·B to C. Integers that overflow raise the flag.
+    fn gemm_add(
+        c: ArrayViewMut2<'_, Self>,
+        factor: Self,
+        a: ArrayView2<'_, Self>,
+        b: ArrayView2<'_, Self>,
+        overflow: &mut bool,
+    );
 }
 
 macro_rules! float {
@@ -29,6 +38,17 @@ macro_rules! float {
                     c.fill(0.0);
                 } else if !c.is_empty() {
                     general_mat_mul(1.0, &a, &b, 0.0, &mut c);
+                }
+            }
+            fn gemm_add(
+                mut c: ArrayViewMut2<'_, Self>,
+                factor: Self,
+                a: ArrayView2<'_, Self>,
+                b: ArrayView2<'_, Self>,
+                _: &mut bool,
+            ) {
+                if a.ncols() > 0 && !c.is_empty() {
+                    general_mat_mul(factor, &a, &b, 1.0, &mut c);
                 }
             }
         }
@@ -47,8 +67,18 @@ macro_rules! integer {
                 overflow: &mut bool,
             ) {
                 c.fill(0);
+                Self::gemm_add(c, 1, a, b, overflow);
+            }
+            fn gemm_add(
+                mut c: ArrayViewMut2<'_, Self>,
+                factor: Self,
+                a: ArrayView2<'_, Self>,
+                b: ArrayView2<'_, Self>,
+                overflow: &mut bool,
+            ) {
                 for (mut row, a) in c.rows_mut().into_iter().zip(a.rows()) {
-                    for (&factor, b) in a.iter().zip(b.rows()) {
+                    for (&a, b) in a.iter().zip(b.rows()) {
+                        let factor = factor.mul(a, overflow);
                         Zip::from(&mut row).and(b).for_each(|c, &b| {
                             *c = c.add(factor.mul(b, overflow), overflow);
                         });
