@@ -38,13 +38,13 @@ pub struct WorldOptions {
 }
 
 impl Default for WorldOptions {
-    /// Capacity 1, 1.2 seconds and 0.3 seconds: a rank that stops is reported on all within 2 seconds, also on a busy
+    /// Capacity 1, 1 second and 0.25 seconds: a rank that stops is reported on all within 2 seconds, also on a busy
     /// machine.
     fn default() -> Self {
         Self {
             capacity: 1,
-            timeout: Duration::from_millis(1200),
-            grace: Duration::from_millis(300),
+            timeout: Duration::from_millis(1000),
+            grace: Duration::from_millis(250),
         }
     }
 }
@@ -54,7 +54,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// Looks at the box before a waiter gives up its time slice, if every rank can have a core …
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 2_000 };
 /// … and how often it gives it up before it sleeps.
-const YIELDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 100 };
+const YIELDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 /// Operations a second that any machine can be expected to do.
 pub const SLOWEST: u64 = 20_000_000;
 
