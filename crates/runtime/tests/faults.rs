@@ -199,7 +199,7 @@ fn faults_inside_steps_hang_nothing_and_change_no_number() {
         };
         let started = Instant::now();
         let outcome = world(&plan, &leaves, &expected, 20, worlds, fault);
-        assert!(started.elapsed() < Duration::from_secs(20), "{fault:?}: {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(60), "{fault:?}: {:?}", started.elapsed());
         steps += outcome.steps;
         let Some((at, _, kind)) = fault.filter(|_| outcome.results.iter().any(Result::is_err))
         else {
