@@ -66,29 +66,34 @@ pub(crate) struct Entry {
 pub(crate) struct Culprit {
     pub(crate) rank: usize,
     changes: u64,
-    /// Operations it said it has done or has before it.
-    pub(crate) work: u64,
+    /// How often it said that it lives.
+    signs: u64,
+    /// Operations that it last said are before it.
+    pub(crate) ahead: u64,
 }
 
 pub(crate) struct Board {
     entries: Vec<Mutex<Entry>>,
-    /// Operations that each rank said it began, one more for each time it said so.
-    work: Vec<AtomicU64>,
+    /// How often each rank said that it lives, and with how many operations before it.
+    signs: Vec<AtomicU64>,
+    ahead: Vec<AtomicU64>,
 }
 
 impl Board {
     pub(crate) fn new(size: usize) -> Self {
         Self {
             entries: (0..size).map(|_| Mutex::default()).collect(),
-            work: (0..size).map(|_| AtomicU64::default()).collect(),
+            signs: (0..size).map(|_| AtomicU64::default()).collect(),
+            ahead: (0..size).map(|_| AtomicU64::default()).collect(),
         }
     }
 
     /// The rank says that it lives, with so many operations to do.
     pub(crate) fn work(&self, rank: usize, operations: u64) {
+        self.ahead[rank].store(operations, Ordering::Relaxed);
         // One writer: no need for more than an ordinary addition.
-        let done = self.work[rank].load(Ordering::Relaxed);
-        self.work[rank].store(done.wrapping_add(operations).wrapping_add(1), Ordering::Relaxed);
+        let signs = self.signs[rank].load(Ordering::Relaxed);
+        self.signs[rank].store(signs.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Whom a rank that waits for `peer` waits for in the end: the first of the chain that is not itself waiting.
@@ -100,7 +105,12 @@ impl Board {
             rank = wait.peer();
             entry = self.read(rank);
         }
-        Culprit { rank, changes: entry.changes, work: self.work[rank].load(Ordering::Relaxed) }
+        Culprit {
+            rank,
+            changes: entry.changes,
+            signs: self.signs[rank].load(Ordering::Relaxed),
+            ahead: self.ahead[rank].load(Ordering::Relaxed),
+        }
     }
 
     pub(crate) fn read(&self, rank: usize) -> Entry {
@@ -117,6 +127,7 @@ impl Board {
         let mut entry = lock(&self.entries[rank]);
         entry.collective = Some(id);
         entry.changes += 1;
+        self.ahead[rank].store(0, Ordering::Relaxed);
     }
 
     /// The cycle of ranks that `rank`, asleep, is part of and that can never go on, if there is one.

@@ -10,7 +10,7 @@
 //! passes, each of which would round the parameter.
 
 use shardgrad_core::Op;
-use shardgrad_graph::{NodeId, Plan};
+use shardgrad_graph::{NodeId, Plan, memory};
 
 /// Most summed elements of a product that is added in one pass.
 pub(crate) const DEEPEST: usize = 256;
@@ -46,26 +46,38 @@ pub(crate) fn find(plan: &Plan, lens: &[usize]) -> Vec<Descent> {
     plan.ids().filter_map(|id| at(plan, lens, &readers, id)).collect()
 }
 
+/// What a value is under other names: through aliases that nobody else reads.
+fn behind(plan: &Plan, readers: &[usize], mut id: NodeId) -> Option<NodeId> {
+    while readers[id.index()] == 1 {
+        match plan.node(id).operands.first() {
+            Some(&operand) if memory::is_alias(&plan.node(id).op) => id = operand,
+            _ => return Some(id),
+        }
+    }
+    None
+}
+
 fn at(plan: &Plan, lens: &[usize], readers: &[usize], update: NodeId) -> Option<Descent> {
     let node = plan.node(update);
     let (Op::Sub, [param, change]) = (&node.op, node.operands.as_slice()) else { return None };
-    let slot = |id: NodeId| plan.slots[id.index()];
-    let once = |id: NodeId| readers[id.index()] == 1;
-    let in_place = slot(*param) == slot(update) && plan.node(*param).leaf_role().is_some();
+    let change = behind(plan, readers, *change)?;
     let (Op::Mul, [product, repeat]) =
-        (&plan.node(*change).op, plan.node(*change).operands.as_slice())
+        (&plan.node(change).op, plan.node(change).operands.as_slice())
     else {
         return None;
     };
-    let (Op::Einsum(spec), Op::Broadcast(_)) = (&plan.node(*product).op, &plan.node(*repeat).op)
+    let (product, repeat) = (behind(plan, readers, *product)?, behind(plan, readers, *repeat)?);
+    let (Op::Einsum(spec), Op::Broadcast(_)) = (&plan.node(product).op, &plan.node(repeat).op)
     else {
         return None;
     };
-    let scalar = *plan.node(*repeat).operands.first()?;
-    let fits = in_place
-        && once(*change)
-        && once(*product)
-        && once(*repeat)
+    let scalar = *plan.node(repeat).operands.first()?;
+    let slot = |id: NodeId| plan.slots[id.index()];
+    let is_leaf = |of: NodeId| {
+        plan.ids().any(|id| plan.node(id).leaf_role().is_some() && slot(id) == slot(of))
+    };
+    let fits = slot(*param) == slot(update)
+        && is_leaf(*param)
         && node.ty.dtype.is_float()
         && node.ty.rank() == 2
         && spec.operands().len() == 2
@@ -73,23 +85,14 @@ fn at(plan: &Plan, lens: &[usize], readers: &[usize], update: NodeId) -> Option<
     if !fits {
         return None;
     }
-    let operands = &plan.node(*product).operands;
+    let operands = &plan.node(product).operands;
     let between = || plan.ids().skip(product.index() + 1).take_while(|&id| id != update);
-    let kept: usize = operands
-        .iter()
-        .filter(|o| {
-            !plan.ids().any(|id| plan.node(id).leaf_role().is_some() && slot(id) == slot(**o))
-        })
-        .map(|o| lens[o.index()])
-        .sum();
-    let untouched = operands
-        .iter()
-        .all(|&o| slot(o) != slot(update) && between().all(|id| slot(id) != slot(o)));
-    (untouched && kept <= lens[product.index()]).then_some(Descent {
-        product: *product,
-        scalar,
-        repeat: *repeat,
-        change: *change,
-        update,
-    })
+    let kept: usize = operands.iter().filter(|o| !is_leaf(**o)).map(|o| lens[o.index()]).sum();
+    // An alias of an operand writes nothing.
+    let writes = |id: NodeId| !memory::is_alias(&plan.node(id).op);
+    let untouched = operands.iter().all(|&o| {
+        slot(o) != slot(update) && between().all(|id| slot(id) != slot(o) || !writes(id))
+    });
+    let found = Descent { product, scalar, repeat, change, update };
+    (untouched && kept <= lens[product.index()]).then_some(found)
 }

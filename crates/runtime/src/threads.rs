@@ -168,7 +168,7 @@ impl ThreadComm {
     ) -> Result<R, Error> {
         let (shared, start) = (&*self.shared, Instant::now());
         let mut blamed = shared.board.culprit(wait.peer());
-        let (mut since, mut patience) = (start, shared.options.timeout);
+        let mut since = start;
         loop {
             self.refuse_if_failed()?;
             let version = mailbox.version();
@@ -183,16 +183,10 @@ impl ThreadComm {
             }
             let culprit = shared.board.culprit(wait.peer());
             if culprit != blamed {
-                let operations = culprit.work.wrapping_sub(blamed.work);
-                let same = culprit.rank == blamed.rank;
-                let extra = if same {
-                    Duration::from_millis(operations / (SLOWEST / 1000))
-                } else {
-                    Duration::ZERO
-                };
-                patience = shared.options.timeout.saturating_add(extra);
                 (blamed, since) = (culprit, Instant::now());
             }
+            let work = Duration::from_millis(culprit.ahead / (SLOWEST / 1000));
+            let patience = shared.options.timeout.saturating_add(work);
             if since.elapsed() >= patience {
                 return Err(self.fail(Error::TimedOut {
                     rank: self.rank,
