@@ -78,17 +78,17 @@ fn elementwise() -> Program {
 }
 
 fn mlp(optimizer: &str) -> Program {
-    mlp_of(Optimizer::named(optimizer).unwrap())
+    mlp_of(Optimizer::named(optimizer).unwrap(), 200)
 }
 
-fn mlp_of(optimizer: Optimizer) -> Program {
+fn mlp_of(optimizer: Optimizer, batch: usize) -> Program {
     let layer = |inputs, outputs, activation| LayerSpec { inputs, outputs, bias: true, activation };
     let spec = MlpSpec {
         dtype: DType::F64,
         loss: Loss::Mse,
         optimizer,
         layers: vec![layer(130, 150, Activation::Tanh), layer(150, 140, Activation::None)],
-        ..MlpSpec::new("mlp", 200)
+        ..MlpSpec::new("mlp", batch)
     };
     spec.training_program().unwrap()
 }
@@ -192,7 +192,8 @@ fn steps_allocate_nothing_when_buffers_are_kept() {
 #[test]
 fn gradients_that_only_updates_read_have_no_buffer() {
     let _alone = ALONE.lock().unwrap();
-    let program = mlp("sgd");
+    // Few rows: the products' operands are smaller than the gradients.
+    let program = mlp_of(Optimizer::named("sgd").unwrap(), 20);
     let trained = |program: &Program, buffers: Buffers| {
         let (mut executor, mut comm, _) = alone(program, buffers);
         for (name, value) in &leaf_values(program) {
@@ -220,7 +221,7 @@ fn gradients_that_only_updates_read_have_no_buffer() {
     }
     // With decay the gradients are read by more than the update, and have buffers.
     let (.., decayed) =
-        trained(&mlp_of(Optimizer::Sgd { lr: 0.1, weight_decay: 0.5 }), Buffers::Keep);
+        trained(&mlp_of(Optimizer::Sgd { lr: 0.1, weight_decay: 0.5 }, 20), Buffers::Keep);
     let gradients = (130 * 150 + 150 * 140) * 8;
     assert!(added + gradients <= decayed, "{added} and {decayed} bytes");
 }
