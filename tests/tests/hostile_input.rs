@@ -1,7 +1,7 @@
 //! Every parser on wrong input: valid inputs with edits, and arbitrary bytes. No panic, errors of one line, and memory in
 //! proportion to the input. The functions are those of the fuzz targets (`fuzz/`); what fuzzing found is run first.
 //!
-//! `SHARDGRAD_SEEDS=DIR` writes the valid inputs, one directory for each target: the corpus that fuzzing starts from.
+//! `SHARDGRAD_INPUTS=100000` runs so many inputs for each parser. `SHARDGRAD_SEEDS=DIR` writes the valid inputs, one directory for each target: the corpus that fuzzing starts from.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -156,7 +156,8 @@ fn attack(name: &str) {
     for file in std::fs::read_dir(found).into_iter().flatten() {
         run(parser, &std::fs::read(file.unwrap().path()).unwrap());
     }
-    let config = Config { cases: 1500, failure_persistence: None, ..Config::default() };
+    let cases = std::env::var("SHARDGRAD_INPUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(1500);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let count = seeds.len();

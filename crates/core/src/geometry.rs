@@ -171,6 +171,20 @@ mod tests {
     }
 
     #[test]
+    fn blocks_meet_lie_within_each_other_and_may_be_empty() {
+        let block =
+            |a: Range<usize>, b: Range<usize>| Block { ranges: [a, b].into_iter().collect() };
+        let outer = block(2..6, 3..9);
+        let inner = block(3..5, 7..8);
+        assert_eq!(outer.offset_of(&inner).as_slice(), [1, 4]);
+        assert_eq!(outer.intersect(&inner), inner);
+        assert_eq!(outer.intersect(&block(4..8, 0..5)), block(4..6, 3..5));
+        assert!(!inner.is_empty());
+        assert!(outer.intersect(&block(6..8, 3..9)).is_empty());
+        assert!(block(0..0, 0..4).is_empty() && !block(0..1, 0..4).is_empty());
+    }
+
+    #[test]
     fn blocks_of_an_unpending_layout_cover_the_tensor() {
         let mesh = Mesh::new([("a", 2), ("b", 3)]).unwrap();
         for p0 in [Replicated, Shard(0), Shard(1)] {
