@@ -24,6 +24,18 @@ fn compare_prints_what_the_readme_shows() {
 }
 
 #[test]
+fn the_optimum_that_no_preset_has_is_as_the_readme_shows() {
+    let shown = block_after("### What no preset has\n");
+    let shown = shown.split_once('\n').unwrap().1;
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/square.toml");
+    let layouts = ["--layout", "auto", "--layout", "megatron", "--layout", "data"];
+    let command = ["compare", model, "--mesh", "p=8"];
+    assert_eq!(shown, printed(&[&command[..], &layouts].concat()));
+    assert_eq!(35_840 * 4, 140 * 1024);
+    assert_eq!(57_344 * 4, 224 * 1024);
+}
+
+#[test]
 fn the_model_of_the_readme_trains_as_the_readme_shows() {
     let readme = include_str!("../../../README.md");
     let model = include_str!("../../../examples/spirals.toml");

@@ -112,6 +112,14 @@ pub enum Error {
         /// Number of its readers.
         readers: usize,
     },
+    /// E213
+    #[error(
+        "the search would need tables of {entries} entries; fix more splits or pin more values"
+    )]
+    TooWide {
+        /// Entries of the largest table.
+        entries: u64,
+    },
     /// E214
     #[error(
         "no plan is known that fits in {limit} bytes per device: the least memory found is {least} (parameters {parameters}, optimizer state {state}, all else {rest}), and no plan needs less than {bound}; raise the limit, add devices, or pin less"
@@ -129,14 +137,6 @@ pub enum Error {
         state: u64,
         /// All other bytes at that peak.
         rest: u64,
-    },
-    /// E213
-    #[error(
-        "the search would need tables of {entries} entries; fix more splits or pin more values"
-    )]
-    TooWide {
-        /// Entries of the largest table.
-        entries: u64,
     },
 }
 

@@ -1,6 +1,6 @@
 //! Layout requests: what they resolve to, who wins, and what is refused with which words.
 
-use shardgrad_core::Mesh;
+use shardgrad_core::{DType, Mesh};
 use shardgrad_graph::{Activation, Graph, LayerSpec, MlpSpec, Optimizer, OutputRole, Program};
 use shardgrad_planner::demands::Demands;
 use shardgrad_planner::{Error, Free, LayoutRequest, Options, Preset, Split, plan};
@@ -167,4 +167,43 @@ fn every_collective_says_why_and_what_would_remove_it() {
     assert!(input.why.contains("reduced label `o`"), "{}", input.why);
     assert!(input.why.contains("in the layout of `x`"), "{}", input.why);
     assert_eq!(input.remedy.as_deref(), Some("split layer 0 otherwise on `tp`"));
+}
+
+#[test]
+fn plans_do_not_depend_on_the_order_in_which_values_are_named() {
+    let build = |backwards: bool| {
+        let g = Graph::new("named", DType::F32);
+        let x = g.input("x", [6, 4]).unwrap();
+        let w = g.param("w", [4, 8]).unwrap();
+        let y = x.matmul(w).unwrap();
+        let z = y.relu().unwrap();
+        let mut names = vec![(y, "b"), (z, "c"), (y, "a"), (z, "d")];
+        if backwards {
+            names.reverse();
+        }
+        for (value, name) in names {
+            value.named(name).unwrap();
+        }
+        g.output("out", z, OutputRole::Value).unwrap();
+        g.finish()
+    };
+    let m = mesh("a=2, b=2");
+    let request = |backwards: bool| {
+        let mut pins = vec![("c", "a: S(0)"), ("y", "b: S(1)"), ("x", "a: S(1), b: R")];
+        pins[1].0 = "b";
+        if backwards {
+            pins.reverse();
+        }
+        let start = LayoutRequest::auto();
+        pins.into_iter().fold(start, |r, (name, pin)| r.pin(name, pin.parse().unwrap()))
+    };
+    let bytes = |names: bool, pins: bool| {
+        let planned = plan(&build(names), &m, &request(pins), &Options::default()).unwrap();
+        let file = (&planned.plan, &planned.certificate);
+        serde_json::to_string(&file).unwrap()
+    };
+    let first = bytes(false, false);
+    for (names, pins) in [(false, false), (true, false), (false, true), (true, true)] {
+        assert_eq!(bytes(names, pins), first);
+    }
 }

@@ -13,13 +13,18 @@ pub(super) fn check(subject: &mut Subject<'_>) {
     repeated(subject);
 }
 
-/// A chain of transitions that comes back to a layout it started from or passed through.
+/// A chain of transitions that comes back to a layout it started from or passed through, unless a pin on the way led it
+/// off.
 fn round_trips(subject: &mut Subject<'_>) {
     let plan = subject.plan;
     for transition in plan.transitions() {
         let mut seen = plan.node(transition.id).operands[0];
         loop {
             if plan.layout(seen) == transition.to {
+                let value = subject.origin(transition.id);
+                if led_off_by_pin(subject, value, plan.node(transition.id).operands[0], seen) {
+                    break;
+                }
                 let message = format!(
                     "{} leads back to {}, which {} has already; read that",
                     subject.show(transition.id),
@@ -35,6 +40,32 @@ fn round_trips(subject: &mut Subject<'_>) {
             }
         }
     }
+}
+
+/// Whether a node between two ends of a chain has a layout that a pin of the value asks for and the chain's start has not.
+fn led_off_by_pin(subject: &Subject<'_>, value: NodeId, last: NodeId, start: NodeId) -> bool {
+    let plan = subject.plan;
+    let mut pins = plan.pins.iter().chain(&subject.program.pins);
+    pins.any(|(name, spec)| {
+        let pinned = subject
+            .program
+            .named(name)
+            .or_else(|| subject.program.outputs.iter().find(|o| o.name == *name).map(|o| o.node));
+        if pinned != Some(value) || spec.matches(plan.layout(start), &plan.mesh) {
+            return false;
+        }
+        let mut at = last;
+        while at != start {
+            if spec.matches(plan.layout(at), &plan.mesh) {
+                return true;
+            }
+            match plan.node(at).operands.first() {
+                Some(&operand) => at = operand,
+                None => return false,
+            }
+        }
+        false
+    })
 }
 
 fn unused(subject: &mut Subject<'_>) {
