@@ -19,6 +19,7 @@
 //! | [`cost`] | flops of an op on its local block |
 //! | [`machine`] | the α–β machine model |
 //! | [`price`] | what ops and transitions cost under an objective |
+//! | [`timing`] | seconds by that model |
 //!
 //! This crate knows neither graphs nor arrays.
 //!
@@ -44,9 +45,11 @@ pub mod ops;
 pub mod placement;
 pub mod price;
 pub mod reference;
+mod reshard;
 pub mod rules;
 pub mod schedule;
 pub mod schedule_proof;
+pub mod timing;
 pub mod transition;
 pub mod types;
 

@@ -6,6 +6,8 @@
 //! sum is being reduced every coordinate contributes. In round k of p−1 a rank sends to the peer k ahead of it in the group and
 //! receives from the peer k behind, so that the order of additions is fixed by block and group alone.
 //!
+//! A reshard moves elements and reduces terms in any combination: [`crate::transition`] says when, the module `reshard` how.
+//!
 //! `all_reduce` is a reduce_scatter over p flat chunks of the local block followed by an all_gather of them: 2(p−1)/p
 //! of the block, the volume of the ring (Rabenseifner 2004; Thakur et al. 2005).
 //!
@@ -20,6 +22,7 @@ use crate::geometry::{Block, block_at, split};
 use crate::layout::Layout;
 use crate::mesh::{AxisSet, Mesh};
 use crate::placement::Placement::{self, PendingMax, PendingSum};
+use crate::reshard::Reshard;
 use crate::transition::{Transition, TransitionKind};
 
 /// A part of a rank's block.
@@ -196,10 +199,10 @@ pub fn rank_schedule(
             }
         }
         TransitionKind::AllReduce => all_reduce(transition, mesh, &source, from, rank),
-        TransitionKind::AllGather
-        | TransitionKind::ReduceScatter
-        | TransitionKind::AllToAll
-        | TransitionKind::Reshard => exchange(mesh, shape, from, to, rank),
+        TransitionKind::AllGather | TransitionKind::ReduceScatter | TransitionKind::AllToAll => {
+            exchange(mesh, shape, from, to, rank)
+        }
+        TransitionKind::Reshard => Reshard::new(mesh, shape, from, to).of_rank(rank),
     }
 }
 
@@ -274,6 +277,28 @@ fn all_reduce(
     });
     let rounds = reduce.chain(gather).filter(|r| r.send.is_some() || r.receive.is_some()).collect();
     RankSchedule { start: Start::CopyAll, rounds }
+}
+
+/// Rounds of a rank that has something to send in each, of a collective between these layouts: what latency counts.
+#[must_use]
+pub fn rounds(
+    transition: Transition,
+    mesh: &Mesh,
+    shape: &[usize],
+    from: &Layout,
+    to: &Layout,
+) -> usize {
+    match transition.kind {
+        TransitionKind::Relabel
+        | TransitionKind::Slice
+        | TransitionKind::Mask
+        | TransitionKind::Pad => 0,
+        TransitionKind::AllReduce => 2 * (mesh.group_size(transition.axes) - 1),
+        TransitionKind::AllGather | TransitionKind::ReduceScatter | TransitionKind::AllToAll => {
+            mesh.group_size(exchange_axes(mesh, from, to)) - 1
+        }
+        TransitionKind::Reshard => Reshard::new(mesh, shape, from, to).rounds(),
+    }
 }
 
 /// Bytes of staging a rank needs at most during the transition: the largest round's message out plus message in.

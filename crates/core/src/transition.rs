@@ -9,7 +9,7 @@
 //! | P → S(d), Pmax → S(d) | reduce_scatter | (p−1)/p · n |
 //! | P → R, Pmax → R | all_reduce | 2(p−1)/p · n |
 //! | S(d) → S(e) | all_to_all | (p−1)/p² · n |
-//! | any other change of R and S | reshard | from the geometry |
+//! | any other change, unless an axis becomes pending | reshard | from the geometry |
 //! | a change on axes of size 1 only | relabel | 0 |
 //!
 //! All counts are exact, per rank, from the geometry; the table gives them for even blocks. Slice, pad, all_gather,
@@ -25,8 +25,8 @@ use crate::error::Error;
 use crate::geometry::block_at;
 use crate::layout::Layout;
 use crate::mesh::{AxisSet, Mesh};
-use crate::placement::Placement::{self, PendingMax, PendingSum, Replicated, Shard};
-use crate::schedule;
+use crate::placement::Placement::{self, PendingSum, Replicated, Shard};
+use crate::reshard::Reshard;
 
 /// What a transition does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub enum TransitionKind {
     AllReduce,
     /// Blocks of one dim become blocks of another.
     AllToAll,
-    /// Any other change without pending terms: ranks exchange block intersections.
+    /// Any other change, unless an axis becomes pending: ranks exchange block intersections, and reduce terms on the way.
     Reshard,
 }
 
@@ -150,36 +150,33 @@ impl Transition {
         let innermost_after = || axes.iter().all(|a| is_innermost(mesh, to, a, axes));
         let alone = axes.len() == 1;
 
+        let sharded = |p: Placement| p.sharded_dim().is_some();
+        let reduces =
+            |t: fn(Placement) -> bool| axes.iter().all(|a| from.on(a).is_pending() && t(to.on(a)));
+
         let kind = if axes.is_empty() {
             TransitionKind::Relabel
-        } else if all(|f, t| f == Replicated && t.is_pending()) {
-            if !alone {
-                return refuse("mask one axis at a time");
+        } else if axes.iter().any(|a| to.on(a).is_pending()) {
+            if all(|f, t| f == Replicated && t.is_pending()) {
+                if !alone {
+                    return refuse("mask one axis at a time");
+                }
+                TransitionKind::Mask
+            } else if all(|f, t| f.sharded_dim().is_some() && t.is_pending()) {
+                if !alone {
+                    return refuse("pad one axis at a time");
+                }
+                if !innermost_before() {
+                    return refuse("pad the innermost axis of the dim first");
+                }
+                TransitionKind::Pad
+            } else {
+                return refuse("mask or pad in a step of its own");
             }
-            TransitionKind::Mask
-        } else if all(|f, t| f.sharded_dim().is_some() && t.is_pending()) {
-            if !alone {
-                return refuse("pad one axis at a time");
-            }
-            if !innermost_before() {
-                return refuse("pad the innermost axis of the dim first");
-            }
-            TransitionKind::Pad
-        } else if all(|f, t| f == PendingSum && t == Replicated)
-            || all(|f, t| f == PendingMax && t == Replicated)
-        {
+        } else if reduces(|t| t == Replicated) {
             TransitionKind::AllReduce
-        } else if all(|f, t| f == PendingSum && t.sharded_dim().is_some())
-            || all(|f, t| f == PendingMax && t.sharded_dim().is_some())
-        {
-            if !innermost_after() {
-                return refuse(
-                    "a reduce_scatter must enter a dim as its innermost axis; reshard afterwards",
-                );
-            }
+        } else if reduces(|t| t.sharded_dim().is_some()) && innermost_after() {
             TransitionKind::ReduceScatter
-        } else if !all(|f, t| !f.is_pending() && !t.is_pending()) {
-            return refuse("reduce pending axes first, one kind of change at a time");
         } else if all(|f, t| f == Replicated && t.sharded_dim().is_some())
             && alone
             && innermost_after()
@@ -188,7 +185,7 @@ impl Transition {
         } else if all(|f, t| f.sharded_dim().is_some() && t == Replicated) && innermost_before() {
             TransitionKind::AllGather
         } else if alone
-            && all(|f, t| f.sharded_dim().is_some() && t.sharded_dim().is_some())
+            && axes.iter().all(|a| sharded(from.on(a)) && sharded(to.on(a)))
             && innermost_before()
             && innermost_after()
         {
@@ -202,13 +199,47 @@ impl Transition {
     /// Elements each rank sends, largest over ranks, for a tensor of this shape. 0 for local transitions.
     #[must_use]
     pub fn elements_sent(self, mesh: &Mesh, shape: &[usize], from: &Layout, to: &Layout) -> u64 {
-        if !self.kind.is_collective() {
-            return 0;
+        // The axes that take no part are at coordinate 0, where blocks are largest; so is every axis where more is sent by
+        // the rank that holds more.
+        let origin = mesh.coords(0);
+        let at =
+            |coords: &[usize]| self.elements_sent_by(mesh, shape, from, to, mesh.rank_at(coords));
+        match self.kind {
+            TransitionKind::Relabel
+            | TransitionKind::Slice
+            | TransitionKind::Mask
+            | TransitionKind::Pad => 0,
+            TransitionKind::AllReduce | TransitionKind::AllGather => at(&origin),
+            // Who keeps least sends most.
+            TransitionKind::ReduceScatter => {
+                let mut last = origin;
+                for axis in self.axes.iter() {
+                    last[axis] = mesh.axis_size(axis) - 1;
+                }
+                at(&last)
+            }
+            // Along the axis, what is held and what is kept shrinks by one where the extent's remainder ends.
+            TransitionKind::AllToAll => self
+                .axes
+                .iter()
+                .flat_map(|axis| {
+                    let extents = |layout: &Layout| {
+                        let outer = layout.with(axis, Replicated);
+                        let dim = layout.on(axis).sharded_dim().unwrap_or(0);
+                        block_at(shape, &outer, mesh, &origin).ranges[dim].len()
+                    };
+                    let p = mesh.axis_size(axis);
+                    [0, extents(from) % p, extents(to) % p].map(|c| (axis, c))
+                })
+                .map(|(axis, coordinate)| {
+                    let mut coords = mesh.coords(0);
+                    coords[axis] = coordinate;
+                    at(&coords)
+                })
+                .max()
+                .unwrap_or(0),
+            TransitionKind::Reshard => Reshard::new(mesh, shape, from, to).elements_sent(),
         }
-        (0..mesh.size())
-            .map(|rank| self.elements_sent_by(mesh, shape, from, to, rank))
-            .max()
-            .unwrap_or(0)
     }
 
     /// Elements that one rank sends.
@@ -245,17 +276,7 @@ impl Transition {
                 (source.len() - kept.len()) as u64
             }
             TransitionKind::Reshard => {
-                let coords = mesh.coords(rank);
-                let source = block_at(shape, from, mesh, &coords);
-                let peers = schedule::exchange_axes(mesh, from, to);
-                mesh.group(rank, peers)
-                    .into_iter()
-                    .filter(|&peer| peer != rank)
-                    .map(|peer| {
-                        let wanted = block_at(shape, to, mesh, &mesh.coords(peer));
-                        source.intersect(&wanted).len() as u64
-                    })
-                    .sum()
+                Reshard::new(mesh, shape, from, to).elements_sent_at(&mesh.coords(rank))
             }
         }
     }

@@ -1,12 +1,10 @@
 //! What a plan takes, by the α–β machine model.
 //!
-//! A collective over a group of p ranks runs p−1 rounds of the direct schedule (all_reduce: two times p−1), each with the
-//! latency α of the slowest axis it runs over, and sends its bytes at that axis' bandwidth. Any other node takes the longer
-//! of computing its flops and touching the bytes of its operands and result (the roofline of Williams, Waterman and
-//! Patterson 2009). Nothing overlaps. Counts are those of the largest rank.
+//! Every node takes what [`shardgrad_core::timing`] says, one after another: nothing overlaps. Counts are those of the largest
+//! rank.
 
-use shardgrad_core::geometry::block_at;
-use shardgrad_core::{Layout, Machine, Op, TensorType, cost, schedule};
+use shardgrad_core::timing::{compute_seconds, largest_bytes, transition_seconds};
+use shardgrad_core::{Layout, Machine, Op, cost};
 use shardgrad_graph::{Plan, memory};
 
 /// Flops of one device, and seconds of one step.
@@ -20,13 +18,8 @@ pub struct Prediction {
 
 /// Flops and seconds of one step of a plan.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn predict(plan: &Plan, machine: &Machine) -> Prediction {
     let mesh = &plan.mesh;
-    let origin = mesh.coords(0);
-    let bytes = |ty: &TensorType, layout: &Layout| {
-        (block_at(&ty.shape, layout, mesh, &origin).len() * ty.dtype.size()) as u64
-    };
     let mut prediction = Prediction { flops: 0, seconds: 0.0 };
     for id in plan.ids() {
         let node = plan.node(id);
@@ -36,27 +29,16 @@ pub fn predict(plan: &Plan, machine: &Machine) -> Prediction {
         let types = plan.operand_types(id);
         let layouts: Vec<&Layout> = node.operands.iter().map(|&o| plan.layout(o)).collect();
         let layout = plan.layout(id);
-        if let (Op::Transition(transition), [from]) = (&node.op, layouts.as_slice())
-            && transition.kind.is_collective()
-        {
-            let p = mesh.group_size(schedule::exchange_axes(mesh, from, layout)).max(1);
-            let rounds = match transition.kind {
-                shardgrad_core::TransitionKind::AllReduce => 2 * (p - 1),
-                _ => p - 1,
-            };
-            let links = transition.axes.iter().map(|a| machine.link(&mesh.axes()[a].name));
-            let latency = links.clone().map(|l| l.latency).fold(0.0, f64::max);
-            let bandwidth = links.map(|l| l.bandwidth).fold(f64::INFINITY, f64::min);
-            let sent = transition.bytes_sent(mesh, &node.ty, from, layout);
-            prediction.seconds += latency * rounds as f64 + sent as f64 / bandwidth;
+        if let (Op::Transition(transition), [from]) = (&node.op, layouts.as_slice()) {
+            prediction.seconds +=
+                transition_seconds(machine, mesh, *transition, &node.ty, from, layout);
             continue;
         }
         let flops = cost::flops(&node.op, mesh, &types, &node.ty, &layouts, layout);
-        let touched: u64 = types.iter().zip(&layouts).map(|(t, l)| bytes(t, l)).sum::<u64>()
-            + bytes(&node.ty, layout);
+        let read = types.iter().zip(&layouts).map(|(t, l)| largest_bytes(mesh, t, l));
+        let touched = read.sum::<u64>() + largest_bytes(mesh, &node.ty, layout);
         prediction.flops += flops;
-        prediction.seconds +=
-            (flops as f64 / machine.flops).max(touched as f64 / machine.memory_bandwidth);
+        prediction.seconds += compute_seconds(machine, flops, touched);
     }
     prediction
 }

@@ -6,8 +6,8 @@
 //! * An `all_reduce` cuts a block of n elements into p flat chunks, the first n mod p one longer. Staging is the own
 //!   chunk and the largest other: it depends on the rank only by whether its chunk is a longer one and whether it is the
 //!   first.
-//! * Any other exchange depends on a rank's coordinates along the axes that exchange or change, and, by a factor, on the
-//!   extents of the dims whose splitting stays.
+//! * Any other exchange depends on a rank's coordinates along the axes that exchange or change, and on the extents of the
+//!   dims whose splitting stays.
 //!
 //! Ranks that agree in all sizes form a class.
 
@@ -178,13 +178,13 @@ fn staging(
                 |rank| {
                     let coords = mesh.coords(rank);
                     let block = block_at(&ty.shape, from, mesh, &coords).shape();
-                    let factor: usize = block
+                    let extents: Shape = block
                         .iter()
                         .zip(&stays)
                         .filter(|(_, stays)| **stays)
-                        .map(|(n, _)| n)
-                        .product();
-                    (touched.iter().map(|axis| coords[axis]).collect::<Coords>(), factor)
+                        .map(|(n, _)| *n)
+                        .collect();
+                    (touched.iter().map(|axis| coords[axis]).collect::<Coords>(), extents)
                 },
                 exact,
             )
