@@ -33,6 +33,9 @@ pub(crate) enum Command {
     /// Prove a plan file right, with the independent checker
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+    /// A step on paper: time, exposed communication and memory on any number of devices
+    #[command(after_help = SIMULATE_EXAMPLES)]
+    Simulate(SimulateArgs),
     /// Train on in-process devices and show that the sharded run equals the dense one
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(TrainArgs),
@@ -57,12 +60,20 @@ Examples:
 const PLAN_EXAMPLES: &str = "\
 Examples:
   shardgrad plan --mesh tp=4 --layout megatron --explain
-  shardgrad plan --mesh tp=4 --layout megatron --format json -o plan.json";
+  shardgrad plan --mesh tp=4 --layout auto --why-not megatron
+  shardgrad plan --mesh tp=4 --layout megatron --format json -o plan.json
+  shardgrad plan --mesh tp=4 --layout megatron --format numpy | python3 -
+  shardgrad plan --mesh tp=4 --layout megatron --format dot | dot -Tsvg -o plan.svg";
 
 const CHECK_EXAMPLES: &str = "\
 Example:
   shardgrad plan --mesh tp=4 --layout megatron --format json -o plan.json
   shardgrad check plan.json";
+
+const SIMULATE_EXAMPLES: &str = "\
+Examples:
+  shardgrad simulate --mesh node=128,gpu=8 --layout node=data,gpu=megatron --machine machines/cluster.toml
+  shardgrad simulate model.toml --mesh dp=4,tp=8 --layout auto --objective time --format json";
 
 const TRAIN_EXAMPLES: &str = "\
 Examples:
@@ -187,6 +198,9 @@ pub(crate) struct PlanArgs {
     /// Say of every collective why it is there and what would remove it
     #[arg(long)]
     pub(crate) explain: bool,
+    /// Compare the plan with that of another layout: collectives, bytes, boundary
+    #[arg(long, value_name = "LAYOUT")]
+    pub(crate) why_not: Option<String>,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
     pub(crate) format: PlanFormat,
@@ -201,6 +215,10 @@ pub(crate) enum PlanFormat {
     Text,
     /// The plan file that `check` reads
     Json,
+    /// A graph for Graphviz
+    Dot,
+    /// A NumPy script that simulates every rank and compares with the dense program
+    Numpy,
 }
 
 #[derive(Debug, Args)]
@@ -208,6 +226,34 @@ pub(crate) struct CheckArgs {
     /// Plan file, as `plan --format json` writes it
     #[arg(value_name = "PLAN.json")]
     pub(crate) plan: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The mesh: AXIS=SIZE, outermost first
+    #[arg(long, value_name = "AXIS=SIZE,…", default_value = "tp=4")]
+    pub(crate) mesh: Mesh,
+    /// The layout
+    #[arg(long, value_name = "LAYOUT", default_value = "auto", help = layout_help())]
+    pub(crate) layout: String,
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = SimulateFormat::Table)]
+    pub(crate) format: SimulateFormat,
+    /// Write the result to a file
+    #[arg(short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SimulateFormat {
+    /// For people
+    Table,
+    /// For programs
+    Json,
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! The `shardgrad` command: compare, plan, check, train, diagnose. The only place that reads arguments or prints.
+//! The `shardgrad` command: compare, plan, check, simulate, train, diagnose. The only place that reads arguments or prints.
 
 mod args;
 mod check;
@@ -11,6 +11,7 @@ mod lab;
 mod output;
 mod plan;
 mod request;
+mod simulate;
 mod table;
 mod train;
 mod units;
@@ -49,6 +50,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Compare(args) => compare::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Check(args) => check::run(args),
+        Command::Simulate(args) => simulate::run(args),
         Command::Train(args) => train::run(args),
         Command::Diagnose(args) => diagnose::run(args),
         Command::Lab(args) => lab::run(args),

@@ -236,3 +236,26 @@ fn the_front_falls_in_memory_as_it_rises_in_volume() {
     let table = succeed("compare --mesh tp=2 --layout data --layout fsdp --pareto");
     assert!(table.contains("Front of volume against memory"), "{table}");
 }
+
+#[test]
+fn why_not_names_the_collectives_and_the_boundary_that_differ() {
+    // Two equal linear layers: column, all_to_all, data beats every preset.
+    let net =
+        model("why_not.toml", 256, &[128, 128, 128], "bias = false", "optimizer = \"none\"", "");
+    let text =
+        support::succeed(&format!("plan {net} --mesh tp=8 --layout auto --why-not megatron"));
+    assert!(text.starts_with("why not tp=megatron?\n"), "{text}");
+    assert!(text.contains("tp=auto: 143360 bytes per device in "), "{text}");
+    assert!(text.contains("it sends 86016 bytes more"), "{text}");
+    assert!(text.contains("boundary: different"), "{text}");
+    assert!(text.contains("forward all_to_all over tp of `h0`"), "{text}");
+    let same = support::succeed(&format!("plan {net} --mesh tp=8 --layout row --why-not row"));
+    assert!(same.contains("it sends as much"), "{same}");
+    assert!(same.contains("boundary: the same"), "{same}");
+    assert!(
+        same.contains("only there: 0 collectives, 0 bytes\nonly here: 0 collectives, 0 bytes"),
+        "{same}"
+    );
+    let run = support::run(&format!("plan {net} --mesh tp=8 --why-not row --format json"));
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+}

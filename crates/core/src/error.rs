@@ -147,6 +147,16 @@ pub enum Error {
         /// Why, and what to do instead.
         hint: &'static str,
     },
+    /// E019
+    #[error("no {kind} over {devices} device(s) is carried out by {algorithm}; use direct")]
+    NoAlgorithm {
+        /// The algorithm.
+        algorithm: crate::algorithm::Algorithm,
+        /// The kind of transition.
+        kind: crate::transition::TransitionKind,
+        /// Size of the group.
+        devices: usize,
+    },
     /// E018
     #[error("machine model: {problem}")]
     BadMachine {
@@ -180,6 +190,7 @@ impl Error {
             Error::BlocksDiffer { .. } => "E016",
             Error::NoTransition { .. } => "E017",
             Error::BadMachine { .. } => "E018",
+            Error::NoAlgorithm { .. } => "E019",
         }
     }
 }

@@ -15,6 +15,7 @@
 //! | [`transition`] | changes of layout that keep the value, and their bytes |
 //! | [`types`] | placements and rules as types |
 //! | [`schedule`] | collectives as data: rounds of transfers |
+//! | [`algorithm`] | ring, halving and tree |
 //! | [`schedule_proof`] | their proof by symbolic execution |
 //! | [`cost`] | flops of an op on its local block |
 //! | [`machine`] | the α–β machine model |
@@ -34,6 +35,7 @@
 //! # Ok::<(), shardgrad_core::Error>(())
 //! ```
 
+pub mod algorithm;
 pub mod cost;
 pub mod dtype;
 pub mod error;
@@ -53,6 +55,7 @@ pub mod timing;
 pub mod transition;
 pub mod types;
 
+pub use algorithm::Algorithm;
 pub use dtype::{DType, Shape, TensorType};
 pub use error::Error;
 pub use geometry::Block;

@@ -23,6 +23,9 @@ pub struct Machine {
     pub flops: f64,
     /// Bytes of memory traffic per second and device.
     pub memory_bandwidth: f64,
+    /// Bytes that a device may hold, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<f64>,
     /// Link of each axis that is named here, by name.
     #[serde(default)]
     pub axes: std::collections::BTreeMap<String, Link>,
@@ -36,6 +39,7 @@ impl Default for Machine {
         Self {
             flops: 50e9,
             memory_bandwidth: 10e9,
+            memory: None,
             axes: std::collections::BTreeMap::new(),
             link: Link { latency: 1e-6, bandwidth: 5e9 },
         }
@@ -49,7 +53,7 @@ impl Machine {
         self.axes.get(axis).copied().unwrap_or(self.link)
     }
 
-    /// Checks that all rates are positive and finite.
+    /// Checks that all rates, and the memory if it is given, are positive and finite.
     ///
     /// # Errors
     /// Names the rate that is not.
@@ -59,6 +63,7 @@ impl Machine {
             ("flops".to_owned(), self.flops),
             ("memory_bandwidth".to_owned(), self.memory_bandwidth),
         ];
+        rates.extend(self.memory.map(|memory| ("memory".to_owned(), memory)));
         for (name, link) in links.chain([("link".to_owned(), self.link)]) {
             rates.push((format!("{name}.bandwidth"), link.bandwidth));
             if !(link.latency >= 0.0 && link.latency.is_finite()) {
@@ -72,7 +77,7 @@ impl Machine {
         }
         match rates.into_iter().find(|(_, rate)| !(*rate > 0.0 && rate.is_finite())) {
             Some((name, rate)) => Err(Error::BadMachine {
-                problem: format!("{name} is {rate}, but must be a positive rate per second"),
+                problem: format!("{name} is {rate}, but must be a positive number"),
             }),
             None => Ok(()),
         }

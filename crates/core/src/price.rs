@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::mesh::Mesh;
 use crate::ops::Op;
-use crate::timing::{compute_seconds, largest_bytes as bytes, transition_seconds};
+use crate::timing::{compute_seconds, fastest, largest_bytes as bytes, transition_seconds};
 use crate::transition::{Transition, TransitionKind};
 
 /// What to minimise. Prices are those of sums; a peak of memory is none, and `Memory` prices as `Volume` does.
@@ -60,6 +60,22 @@ fn femtoseconds(seconds: f64) -> u64 {
 }
 
 impl Prices<'_> {
+    /// The transition by the algorithm that the objective prefers: the direct schedule sends the fewest bytes, others may
+    /// take less time.
+    #[must_use]
+    pub fn fastest(
+        &self,
+        transition: Transition,
+        ty: &TensorType,
+        from: &Layout,
+        to: &Layout,
+    ) -> Transition {
+        match self.objective {
+            Objective::Volume => transition,
+            Objective::Time => fastest(self.machine, self.mesh, transition, ty, from, to).0,
+        }
+    }
+
     /// The cost of one transition of a tensor.
     #[must_use]
     pub fn transition(

@@ -58,6 +58,9 @@ struct Part {
     index: usize,
 }
 
+/// Ranks that are all looked at.
+const FEW: usize = 64;
+
 const WHOLE: Part = Part { of: 1, index: 0 };
 
 fn union(a: AxisSet, b: AxisSet) -> AxisSet {
@@ -259,14 +262,92 @@ impl<'a> Reshard<'a> {
             .filter(|&a| self.mesh.axis_size(a) > 1 && self.from.on(a) != self.to.on(a))
             .collect();
         let touched = union(changes, self.moved);
+        let ranks = self.mesh.group_size(touched);
+        if ranks > FEW
+            && let Some(most) = self.elements_sent_at_a_corner(touched)
+        {
+            return most;
+        }
         let mut coords = self.mesh.coords(0);
-        (0..self.mesh.group_size(touched))
+        (0..ranks)
             .map(|index| {
                 self.place(&mut coords, touched, index);
                 self.elements_sent_at(&coords)
             })
             .max()
             .unwrap_or(0)
+    }
+
+    /// The most that a rank with the first or last coordinate along each axis sends, if no rank can send more.
+    ///
+    /// No rank is asked for more than the largest block times the readers, keeps less than the smallest blocks of the dims
+    /// that only one side splits, or owns more than the largest target block cut into parts. Where a corner attains
+    /// that, the other ranks need no look. On even blocks one mostly does.
+    fn elements_sent_at_a_corner(&self, touched: AxisSet) -> Option<u64> {
+        let axes: Vec<usize> = touched.iter().collect();
+        let mut coords = self.mesh.coords(0);
+        let most = (0..1_usize << axes.len())
+            .map(|bits| {
+                for (i, &axis) in axes.iter().enumerate() {
+                    coords[axis] =
+                        if bits >> i & 1 == 1 { self.mesh.axis_size(axis) - 1 } else { 0 };
+                }
+                self.elements_sent_at(&coords)
+            })
+            .max()?;
+        (most == self.bound()).then_some(most)
+    }
+
+    /// No rank sends more than this.
+    fn bound(&self) -> u64 {
+        let first = self.mesh.coords(0);
+        let last: Coords = self.mesh.axes().iter().map(|a| a.size - 1).collect();
+        let extent = |layout: &Layout, dim: usize, coords: &Coords| {
+            nested_split(self.shape[dim], self.mesh, layout.axes_sharding(dim), coords).len()
+        };
+        let reducing = self.combine().is_some();
+        let parts = self.mesh.group_size(if reducing { self.reduced } else { self.spread });
+        let (mut asked, mut kept, mut owned) = (1, 1, 1);
+        for dim in 0..self.shape.len() {
+            let cut = self.cut == Some(dim);
+            let whole = self.shape[dim];
+            let (source, target) = (extent(self.from, dim, &first), extent(self.to, dim, &first));
+            let (least_source, least_target) =
+                (extent(self.from, dim, &last), extent(self.to, dim, &last));
+            // A sum of parts of so many intersections; exact where all boundaries are multiples of the number of parts.
+            let sizes = |layout: &Layout| -> usize {
+                layout.axes_sharding(dim).map(|a| self.mesh.axis_size(a)).product()
+            };
+            let even = whole.is_multiple_of(sizes(self.from) * sizes(self.to) * parts);
+            let share = |n: usize, pieces: usize| match (cut, even) {
+                (false, _) => n,
+                (true, true) => n / parts,
+                (true, false) => (n + pieces * (parts - 1)) / parts,
+            };
+            // What is asked for along a dim that only the own coordinate splits is the own target block.
+            let fixed = self.to.axes_sharding(dim).all(|a| !self.first().contains(a));
+            let (asked_here, pieces) =
+                if fixed { (source.min(target), 1) } else { (source, sizes(self.to)) };
+            asked *= if reducing { asked_here } else { share(asked_here, pieces) } as u64;
+            let least = if source == whole {
+                least_target
+            } else if target == whole {
+                least_source
+            } else {
+                0
+            };
+            kept *= if cut { least / parts } else { least } as u64;
+            let of_source = self.from.axes_sharding(dim).any(|a| self.moved.contains(a));
+            let (owned_here, pieces) =
+                if of_source { (target, sizes(self.from)) } else { (source.min(target), 1) };
+            owned *= share(owned_here, pieces) as u64;
+        }
+        let readers = self.mesh.group_size(if reducing { self.second() } else { self.gathered });
+        if reducing {
+            asked - kept.min(asked) + (readers as u64 - 1) * owned
+        } else {
+            asked * readers as u64 - kept.min(asked)
+        }
     }
 
     /// The sum of the lengths, along one dim, of the intersections of source and target blocks, where one side runs over
@@ -312,5 +393,66 @@ fn push(
     let receive = into.map(|block| Receive { from, region: Region::Box(block), combine });
     if send.is_some() || receive.is_some() {
         rounds.push(Round { send, receive });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transition::{Transition, TransitionKind, all_layouts};
+
+    /// The bound holds on every pair, and is attained often enough on even blocks to be of use.
+    #[test]
+    fn corners_attain_the_bound_on_most_even_blocks() {
+        let (mut pairs, mut attained) = (0, 0);
+        for (mesh, shape, even) in [
+            ("a=2,b=2", [16, 16], true),
+            ("a=2,b=3", [36, 72], true),
+            ("a=2,b=2,c=2", [64, 64], true),
+            ("a=2,b=3", [5, 7], false),
+            ("a=3,b=2", [1, 4], false),
+            ("a=2,b=2,c=2", [5, 3], false),
+        ] {
+            let mesh: Mesh = mesh.parse().unwrap();
+            let layouts = all_layouts(&mesh, 2, true);
+            for (from, to) in layouts.iter().flat_map(|f| layouts.iter().map(move |t| (f, t))) {
+                match Transition::between(&mesh, from, to) {
+                    Ok(t) if t.kind == TransitionKind::Reshard => {}
+                    _ => continue,
+                }
+                let reshard = Reshard::new(&mesh, &shape, from, to);
+                let most = reshard.elements_sent();
+                let at = format!("{mesh} {shape:?} {from:?} {to:?}");
+                assert!(reshard.bound() >= most, "{at}: {} < {most}", reshard.bound());
+                let sent = |rank| reshard.elements_sent_at(&mesh.coords(rank));
+                assert_eq!((0..mesh.size()).map(sent).max(), Some(most), "{at}");
+                let corner = reshard.elements_sent_at_a_corner(mesh.all_axes());
+                assert!(corner.is_none_or(|c| c == most), "{at}");
+                if even {
+                    pairs += 1;
+                    attained += usize::from(corner.is_some());
+                }
+            }
+        }
+        assert_eq!((pairs, attained), (0, 0));
+    }
+
+    /// Counting on a hundred thousand devices takes no loop over them.
+    #[test]
+    fn large_meshes_are_counted_at_their_corners() {
+        let mesh: Mesh = "a=320,b=320".parse().unwrap();
+        let layout = |a: &str, b: &str| Layout::parse(&format!("a: {a}, b: {b}"), &mesh).unwrap();
+        let rows = 320 * 320;
+        let n = (rows * rows) as u64;
+        let part = n / 320 / 320;
+        for (from, to, sent) in [
+            (layout("P", "S(0)"), layout("R", "R"), n / 320 - part + (320 * 320 - 1) * part),
+            (layout("S(0)", "R"), layout("R", "S(0)"), n / 320),
+            (layout("S(0)", "S(1)"), layout("S(1)", "S(0)"), part),
+        ] {
+            let reshard = Reshard::new(&mesh, &[rows, rows], &from, &to);
+            let found = reshard.elements_sent_at_a_corner(mesh.all_axes());
+            assert_eq!(found, Some(sent), "{from:?} {to:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Collectives as data: what each rank sends and receives, round by round.
 //!
-//! The direct schedule, used by every collective here, is one idea: each element a rank needs comes straight from its
+//! The direct schedule, which every collective has, is one idea: each element a rank needs comes straight from its
 //! one owner. On axes where the source layout is `R` (or pending and staying so) the owner has the receiver's own
 //! coordinate, so that replicas share the sending; on axes where it is `S` the element decides; on axes whose pending
 //! sum is being reduced every coordinate contributes. In round k of p−1 a rank sends to the peer k ahead of it in the group and
@@ -8,7 +8,9 @@
 //!
 //! A reshard moves elements and reduces terms in any combination: [`crate::transition`] says when, the module `reshard` how.
 //!
-//! `all_reduce` is a reduce_scatter over p flat chunks of the local block followed by an all_gather of them: 2(p−1)/p
+//! Some collectives have other [algorithms](crate::algorithm) for the same change, with fewer rounds.
+//!
+//! The direct `all_reduce` is a reduce_scatter over p flat chunks of the local block followed by an all_gather of them: 2(p−1)/p
 //! of the block, the volume of the ring (Rabenseifner 2004; Thakur et al. 2005).
 //!
 //! [`crate::schedule_proof`] executes schedules on symbolic elements and proves them right.
@@ -17,6 +19,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::algorithm;
 use crate::dtype::TensorType;
 use crate::geometry::{Block, block_at, split};
 use crate::layout::Layout;
@@ -198,7 +201,13 @@ pub fn rank_schedule(
                 rounds: Vec::new(),
             }
         }
-        TransitionKind::AllReduce => all_reduce(transition, mesh, &source, from, rank),
+        TransitionKind::AllReduce => {
+            let combine = reduction(from, transition.axes);
+            algorithm::all_reduce(transition, mesh, &source, combine, rank)
+        }
+        TransitionKind::AllGather if !transition.algorithm.is_direct() => {
+            algorithm::all_gather(transition, mesh, shape, from, rank)
+        }
         TransitionKind::AllGather | TransitionKind::ReduceScatter | TransitionKind::AllToAll => {
             exchange(mesh, shape, from, to, rank)
         }
@@ -243,17 +252,14 @@ fn exchange(mesh: &Mesh, shape: &[usize], from: &Layout, to: &Layout, rank: usiz
     RankSchedule { start: Start::CopyInto { own: source.intersect(&target), fill: None }, rounds }
 }
 
-fn all_reduce(
-    transition: Transition,
-    mesh: &Mesh,
-    source: &Block,
-    from: &Layout,
-    rank: usize,
+/// The direct all_reduce of a block of so many elements, for the `me`-th rank of a group.
+pub(crate) fn direct_all_reduce(
+    group: &[usize],
+    me: usize,
+    len: usize,
+    combine: Combine,
 ) -> RankSchedule {
-    let group = mesh.group(rank, transition.axes);
-    let (p, me) = (group.len(), mesh.index_in_group(rank, transition.axes));
-    let len = source.len();
-    let combine = reduction(from, transition.axes);
+    let p = group.len();
     let chunk = |i: usize| split(len, p, i);
     let round = |out: (usize, Buffer, Range<usize>), into: (usize, Range<usize>, Combine)| Round {
         send: (!out.2.is_empty()).then(|| Send {
@@ -293,9 +299,12 @@ pub fn rounds(
         | TransitionKind::Slice
         | TransitionKind::Mask
         | TransitionKind::Pad => 0,
-        TransitionKind::AllReduce => 2 * (mesh.group_size(transition.axes) - 1),
-        TransitionKind::AllGather | TransitionKind::ReduceScatter | TransitionKind::AllToAll => {
-            mesh.group_size(exchange_axes(mesh, from, to)) - 1
+        TransitionKind::AllReduce
+        | TransitionKind::AllGather
+        | TransitionKind::ReduceScatter
+        | TransitionKind::AllToAll => {
+            let p = mesh.group_size(exchange_axes(mesh, from, to));
+            transition.algorithm.rounds(transition.kind, p)
         }
         TransitionKind::Reshard => Reshard::new(mesh, shape, from, to).rounds(),
     }

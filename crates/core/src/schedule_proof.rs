@@ -251,12 +251,13 @@ fn prove_result(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Algorithm;
     use crate::transition::{TransitionKind, all_layouts};
 
     /// Every transition between all pairs of layouts on odd meshes and shapes, for sums and for maxima: proved and counted.
     #[test]
     fn every_transition_is_proved_and_counted() {
-        let mut proved = 0;
+        let (mut proved, mut by_other) = (0, 0);
         for (mesh, shape) in [
             ("a=2", [4, 6]),
             ("a=3", [5, 2]),
@@ -288,10 +289,68 @@ mod tests {
                     }
                     assert_eq!(transition.elements_sent(&mesh, &shape, from, to), most, "{at}");
                     proved += 1;
+                    for algorithm in Algorithm::ALL.into_iter().skip(1) {
+                        if algorithm.fits(transition, &mesh) {
+                            prove_algorithm(transition.by(algorithm), &mesh, &shape, from, to);
+                            by_other += 1;
+                        }
+                    }
                 }
             }
         }
-        assert_eq!(proved, 6774);
+        assert_eq!((proved, by_other), (6774, 0));
+    }
+
+    /// Right, counted, and with no more rounds than said.
+    fn prove_algorithm(t: Transition, mesh: &Mesh, shape: &[usize], from: &Layout, to: &Layout) {
+        let at = format!("{mesh} {shape:?} {t:?} {} → {}", from.display(mesh), to.display(mesh));
+        verify(t, mesh, shape, from, to).unwrap_or_else(|e| panic!("{at}: {e}"));
+        let schedules: Vec<RankSchedule> =
+            (0..mesh.size()).map(|r| rank_schedule(t, mesh, shape, from, to, r)).collect();
+        let most = schedules.iter().map(RankSchedule::elements_sent).max().unwrap_or(0);
+        assert_eq!(t.elements_sent(mesh, shape, from, to), most as u64, "{at}");
+        let rounds = crate::schedule::rounds(t, mesh, shape, from, to);
+        assert!(schedules.iter().all(|s| s.rounds.len() <= rounds), "{at}");
+    }
+
+    /// Halving sends what the direct schedule sends in log₂ p rounds where p divides n; a tree sends more in as many.
+    #[test]
+    fn algorithms_trade_rounds_for_bytes() {
+        let mesh: Mesh = "a=8".parse().unwrap();
+        let layout = |p: &str| Layout::parse(&format!("a: {p}"), &mesh).unwrap();
+        let count = |algorithm, from: &str, to: &str| {
+            let (from, to) = (layout(from), layout(to));
+            let t = Transition::between(&mesh, &from, &to).unwrap().by(algorithm);
+            let shape = [16, 4];
+            let rounds = crate::schedule::rounds(t, &mesh, &shape, &from, &to);
+            (rounds, t.elements_sent(&mesh, &shape, &from, &to))
+        };
+        assert_eq!(count(Algorithm::Direct, "P", "R"), (14, 112));
+        assert_eq!(count(Algorithm::Ring, "P", "R"), (14, 112));
+        assert_eq!(count(Algorithm::Halving, "P", "R"), (6, 112));
+        assert_eq!(count(Algorithm::Tree, "P", "R"), (6, 192));
+        assert_eq!(count(Algorithm::Direct, "S(0)", "R"), (7, 56));
+        assert_eq!(count(Algorithm::Halving, "S(0)", "R"), (3, 56));
+    }
+
+    /// On five devices a tree is best for a scalar, the direct schedule for a large tensor; on four, halving for both.
+    #[test]
+    fn the_fastest_algorithm_depends_on_the_size() {
+        use crate::timing::fastest;
+        use crate::{DType, Machine, TensorType};
+        let machine = Machine::default();
+        let chosen = |mesh: &str, n: usize| {
+            let mesh: Mesh = mesh.parse().unwrap();
+            let (from, to) = (Layout::parse("a: P", &mesh).unwrap(), Layout::replicated(1));
+            let t = Transition::between(&mesh, &from, &to).unwrap();
+            let ty = TensorType::new([n], DType::F32);
+            fastest(&machine, &mesh, t, &ty, &from, &to).0.algorithm
+        };
+        assert_eq!(chosen("a=5", 1), Algorithm::Tree);
+        assert_eq!(chosen("a=5", 1 << 20), Algorithm::Direct);
+        assert_eq!(chosen("a=4", 4), Algorithm::Halving);
+        assert_eq!(chosen("a=4", 1 << 20), Algorithm::Halving);
+        assert_eq!(chosen("a=2", 1 << 20), Algorithm::Direct);
     }
 
     /// All layouts of a matrix, with one kind of pending terms.
@@ -381,7 +440,7 @@ mod tests {
         };
         assert_eq!(sent("a: P, b: P", "a: P"), 12); // 2·3/4 of 8
         assert_eq!(sent("a: P, b: P", "b: P"), 8); // 2·1/2 of 8
-        assert_eq!(sent("a: P, b: P", ""), 14); // 2·7/8 of 8: 1.75 T against 2.5 T
+        assert_eq!(sent("a: P, b: P", "a: R"), 14); // 2·7/8 of 8: 1.75 T against 2.5 T
     }
 
     #[test]
@@ -393,7 +452,7 @@ mod tests {
         };
         assert_eq!(kind("a: S(0), b: S(0)", "b: S(0)").unwrap(), TransitionKind::Reshard);
         assert_eq!(kind("a: S(0), b: S(0)", "a: S(0)").unwrap(), TransitionKind::AllGather);
-        assert_eq!(kind("a: S(0), b: S(0)", "").unwrap(), TransitionKind::AllGather);
+        assert_eq!(kind("a: S(0), b: S(0)", "a: R").unwrap(), TransitionKind::AllGather);
         assert_eq!(kind("b: S(0)", "a: S(0), b: S(0)").unwrap(), TransitionKind::Reshard);
         assert!(kind("a: S(0), b: S(0)", "a: P, b: S(0)").is_err());
         assert_eq!(kind("a: P, b: S(0)", "a: S(0), b: S(0)").unwrap(), TransitionKind::Reshard);

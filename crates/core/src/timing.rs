@@ -4,6 +4,7 @@
 //! bytes at the bandwidth of the slowest (Hockney 1994). Everything else takes the longer of computing its flops and
 //! touching its bytes (the roofline of Williams, Waterman and Patterson 2009). Counts are those of the largest rank.
 
+use crate::algorithm::Algorithm;
 use crate::dtype::TensorType;
 use crate::geometry::largest_block;
 use crate::layout::Layout;
@@ -49,4 +50,29 @@ pub fn transition_seconds(
     let latency = links.clone().map(|l| l.latency).fold(0.0, f64::max);
     let bandwidth = links.map(|l| l.bandwidth).fold(f64::INFINITY, f64::min);
     latency * rounds as f64 + sent as f64 / bandwidth
+}
+
+/// The transition by the algorithm that takes least time for this tensor, the first of equals, and its seconds. A ring takes
+/// what the direct schedule takes in this model.
+#[must_use]
+pub fn fastest(
+    machine: &Machine,
+    mesh: &Mesh,
+    transition: Transition,
+    ty: &TensorType,
+    from: &Layout,
+    to: &Layout,
+) -> (Transition, f64) {
+    let mut best = transition.by(Algorithm::Direct);
+    let mut least = transition_seconds(machine, mesh, best, ty, from, to);
+    for algorithm in [Algorithm::Halving, Algorithm::Tree] {
+        if algorithm.fits(transition, mesh) {
+            let other = transition.by(algorithm);
+            let seconds = transition_seconds(machine, mesh, other, ty, from, to);
+            if seconds < least {
+                (best, least) = (other, seconds);
+            }
+        }
+    }
+    (best, least)
 }

@@ -20,6 +20,7 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use crate::algorithm::Algorithm;
 use crate::dtype::TensorType;
 use crate::error::Error;
 use crate::geometry::block_at;
@@ -27,6 +28,7 @@ use crate::layout::Layout;
 use crate::mesh::{AxisSet, Mesh};
 use crate::placement::Placement::{self, PendingSum, Replicated, Shard};
 use crate::reshard::Reshard;
+use crate::schedule::rank_schedule;
 
 /// What a transition does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -112,10 +114,19 @@ pub struct Transition {
     pub kind: TransitionKind,
     /// The axes of size > 1 whose placement changes.
     pub axes: AxisSet,
+    /// How it is carried out.
+    #[serde(default, skip_serializing_if = "Algorithm::is_direct")]
+    pub algorithm: Algorithm,
 }
 
 impl Transition {
-    /// The one transition that leads from a layout to another in a single step.
+    /// The same change, carried out otherwise. Callers see to it that the algorithm [fits](Algorithm::fits).
+    #[must_use]
+    pub fn by(self, algorithm: Algorithm) -> Self {
+        Self { algorithm, ..self }
+    }
+
+    /// The one transition that leads from a layout to another in a single step, direct.
     ///
     /// ```
     /// use shardgrad_core::{Layout, Mesh, Transition, TransitionKind};
@@ -193,7 +204,7 @@ impl Transition {
         } else {
             TransitionKind::Reshard
         };
-        Ok(Self { kind, axes })
+        Ok(Self { kind, axes, algorithm: Algorithm::Direct })
     }
 
     /// Elements each rank sends, largest over ranks, for a tensor of this shape. 0 for local transitions.
@@ -209,6 +220,12 @@ impl Transition {
             | TransitionKind::Slice
             | TransitionKind::Mask
             | TransitionKind::Pad => 0,
+            TransitionKind::AllReduce | TransitionKind::AllGather
+                if !self.algorithm.is_direct() =>
+            {
+                let group = mesh.group(0, self.axes);
+                group.into_iter().map(|r| at(&mesh.coords(r))).max().unwrap_or(0)
+            }
             TransitionKind::AllReduce | TransitionKind::AllGather => at(&origin),
             // Who keeps least sends most.
             TransitionKind::ReduceScatter => {
@@ -257,6 +274,11 @@ impl Transition {
             | TransitionKind::Slice
             | TransitionKind::Mask
             | TransitionKind::Pad => 0,
+            TransitionKind::AllReduce | TransitionKind::AllGather
+                if !self.algorithm.is_direct() =>
+            {
+                rank_schedule(self, mesh, shape, from, to, rank).elements_sent() as u64
+            }
             TransitionKind::AllReduce => {
                 let p = mesh.group_size(self.axes);
                 let held = block_at(shape, from, mesh, &mesh.coords(rank)).len();

@@ -17,6 +17,7 @@
 //! | [`blocks`] | cutting a value into the blocks of a layout, and back |
 //! | [`grad`] | reverse mode, graph to graph; the rule of each op is in `vjp` |
 //! | [`layer`], [`loss`], [`optim`], [`mlp`] | linear layers, losses, optimizers, and training programs made of them |
+//! | [`export`] | plans as NumPy scripts and Graphviz graphs |
 //! | [`typed`] | tensors with their layout in their type |
 
 pub mod blocks;
@@ -25,6 +26,7 @@ pub mod certificate;
 pub mod check;
 pub mod error;
 pub mod eval;
+pub mod export;
 pub mod grad;
 pub mod layer;
 pub mod loss;

@@ -134,6 +134,20 @@ pub struct Totals {
 }
 
 impl Plan {
+    /// Gives every transition the algorithm that the objective prefers.
+    pub fn choose_algorithms(&mut self, prices: &Prices<'_>) {
+        for id in self.ids() {
+            let node = self.node(id);
+            let (&Op::Transition(transition), Some(&operand)) = (&node.op, node.operands.first())
+            else {
+                continue;
+            };
+            let (from, to) = (self.layout(operand), self.layout(id));
+            let chosen = prices.fastest(transition, &node.ty, from, to);
+            self.nodes[id.index()].op = Op::Transition(chosen);
+        }
+    }
+
     /// What the plan costs under an objective: the sum over its nodes.
     #[must_use]
     pub fn cost(&self, prices: &Prices<'_>) -> Fields {

@@ -102,7 +102,7 @@ fn another_kind_or_other_axes_are_refused() {
                     }
                     let mut wrong = plan.clone();
                     wrong.nodes[id.index()].op =
-                        Op::Transition(shardgrad_core::Transition { kind, axes });
+                        Op::Transition(shardgrad_core::Transition { kind, axes, ..right });
                     refused(&wrong, &program, "C013");
                     tried += 1;
                 }
@@ -161,6 +161,7 @@ fn all_violations_are_reported_at_once() {
     plan.nodes[last.index()].op = Op::Transition(shardgrad_core::Transition {
         kind: TransitionKind::AllGather,
         axes: AxisSet::single(0),
+        algorithm: shardgrad_core::Algorithm::Direct,
     });
     let codes = check(&plan, &program).codes();
     for code in ["C013", "C020", "C030", "C041", "C042"] {
@@ -241,4 +242,26 @@ fn waste_is_a_lint() {
 fn codes_are_unique_and_sorted() {
     assert!(CODES.windows(2).all(|w| w[0].0 < w[1].0));
     assert!(CODES.iter().all(|(_, meaning)| !meaning.is_empty()));
+}
+
+/// An algorithm that the group cannot run is refused, on three devices those that need a power of two.
+#[test]
+fn an_algorithm_must_fit_its_collective() {
+    use shardgrad_core::Algorithm;
+    let program = two_layers(6, [5, 4, 3], false);
+    for (mesh, wrong) in [("tp=3", vec![Algorithm::Halving]), ("tp=2", vec![])] {
+        let plan = megatron(&program, mesh);
+        let id = plan.collectives().next().unwrap().id;
+        let Op::Transition(right) = plan.node(id).op else { unreachable!() };
+        assert_eq!(right.kind, TransitionKind::AllReduce);
+        for algorithm in Algorithm::ALL {
+            let mut other = plan.clone();
+            other.nodes[id.index()].op = Op::Transition(right.by(algorithm));
+            if wrong.contains(&algorithm) {
+                assert_eq!(refused(&other, &program, "C014").codes(), ["C014"]);
+            } else {
+                assert!(check(&other, &program).is_right(), "{algorithm} on {mesh}");
+            }
+        }
+    }
 }

@@ -281,6 +281,7 @@ impl<'a> Builder<'a> {
     fn reason(&self, value: NodeId, from: &Layout, to: &Layout, wanted: Wanted<'_>) -> Reason {
         Subject {
             program: self.program,
+            demands: self.demands,
             names: &self.problem.values.names,
             mesh: self.mesh,
             value,

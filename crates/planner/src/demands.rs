@@ -52,7 +52,9 @@ impl Partial {
         Layout(self.0.iter().zip(layout.iter()).map(|(p, other)| p.unwrap_or(other)).collect())
     }
 
-    fn spec(&self, mesh: &Mesh) -> LayoutSpec {
+    /// The demand as a pin: the axes on which there is one.
+    #[must_use]
+    pub fn spec(&self, mesh: &Mesh) -> LayoutSpec {
         let named = mesh.axes().iter().zip(&self.0);
         LayoutSpec(named.filter_map(|(axis, p)| Some((axis.name.clone(), (*p)?))).collect())
     }

@@ -4,6 +4,8 @@ use shardgrad_core::rules::RuleKind;
 use shardgrad_core::{Layout, LayoutSpec, Mesh, Op, Placement};
 use shardgrad_graph::{NodeId, OutputRole, Phase, Program, Reason};
 
+use crate::demands::Demands;
+
 /// Who wants a value in a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted<'a> {
@@ -20,6 +22,8 @@ pub enum Wanted<'a> {
 pub struct Subject<'a> {
     /// The program.
     pub program: &'a Program,
+    /// What was asked for.
+    pub demands: &'a Demands,
     /// The name of each value that has one.
     pub names: &'a [Option<String>],
     /// The mesh.
@@ -69,17 +73,27 @@ impl Subject<'_> {
         let node = self.program.node(self.value);
         let axis_name = &self.mesh.axes()[axis].name;
         if self.from_pin {
-            return "it is pinned so".to_owned();
+            return format!("it is pinned to `{}`", self.pin(self.value));
         }
         if matches!(node.op, Op::Leaf(_)) {
-            return "it is stored so".to_owned();
+            let fixed = self.demands.values.get(&self.value).and_then(|v| v.on(axis)).is_some();
+            return if fixed {
+                format!("it is stored so, pinned to `{}`", self.pin(self.value))
+            } else {
+                "it is stored so, which is cheapest".to_owned()
+            };
         }
         match self.made.get(axis) {
             Some(RuleKind::Split(label)) if self.from.on(axis).is_pending() => {
-                format!("`{}` shares the reduced label `{label}` over `{axis_name}`", node.op)
+                let fixed = self.fixed(self.value, axis);
+                format!(
+                    "`{}` shares the reduced label `{label}` over `{axis_name}`{fixed}",
+                    node.op
+                )
             }
             Some(RuleKind::Split(label)) => {
-                format!("`{}` splits label `{label}` over `{axis_name}`", node.op)
+                let fixed = self.fixed(self.value, axis);
+                format!("`{}` splits label `{label}` over `{axis_name}`{fixed}", node.op)
             }
             Some(RuleKind::Linear(_) | RuleKind::Joint | RuleKind::Monotone) => {
                 format!("`{}` passes a pending operand through", node.op)
@@ -88,6 +102,22 @@ impl Subject<'_> {
                 format!("every rank of `{axis_name}` computes it whole")
             }
         }
+    }
+
+    /// The demand on a value, as a pin.
+    fn pin(&self, id: NodeId) -> LayoutSpec {
+        self.demands.values.get(&id).map(|v| v.spec(self.mesh)).unwrap_or_default()
+    }
+
+    /// What fixes the split of a layer's contraction on an axis, if something does.
+    fn fixed(&self, id: NodeId, axis: usize) -> String {
+        let split = self.program.node(id).layer.and_then(|layer| {
+            let split = *self.demands.splits.get(layer as usize)?.get(axis)?;
+            Some((layer, split?))
+        });
+        split.map_or(String::new(), |(layer, split)| {
+            format!(" (the layout splits layer {layer} by `{}` there)", split.name())
+        })
     }
 
     /// Who wants it otherwise on an axis.
@@ -99,7 +129,10 @@ impl Subject<'_> {
                 let op = &self.program.node(user).op;
                 match kinds.get(axis) {
                     Some(RuleKind::Split(label)) => {
-                        format!("`{op}` for {user_name} splits label `{label}` over `{axis_name}`")
+                        let fixed = self.fixed(user, axis);
+                        format!(
+                            "`{op}` for {user_name} splits label `{label}` over `{axis_name}`{fixed}"
+                        )
                     }
                     Some(RuleKind::Joint) => {
                         format!("`{op}` for {user_name} adds terms that are pending")
@@ -128,7 +161,7 @@ impl Subject<'_> {
                     }
                 }
             }
-            Wanted::Pin => "it is pinned otherwise".to_owned(),
+            Wanted::Pin => format!("it is pinned to `{}`", self.pin(self.value)),
         }
     }
 

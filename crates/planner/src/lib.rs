@@ -13,6 +13,7 @@
 //! | [`search`] | exact minimisation |
 //! | [`certify`] | what proves it |
 //! | [`memory`] | plans under a memory limit |
+//! | [`redistribution`] | the cheapest conversion between any two layouts |
 //! | [`build`], [`explain`] | from the minimum to a plan with reasons |
 //! | [`planner`] | the entry, [`plan`] |
 //!
@@ -31,6 +32,7 @@ pub mod options;
 pub mod planner;
 pub mod presets;
 pub mod problem;
+pub mod redistribution;
 pub mod request;
 pub mod search;
 pub mod space;

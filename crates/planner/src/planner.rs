@@ -108,7 +108,8 @@ fn plan_free(
         },
         Failure::TooWide(_, entries) => Error::TooWide { entries },
     })?;
-    let plan = build::build(program, mesh, demands, &problem, &solution.assignment)?;
+    let mut plan = build::build(program, mesh, demands, &problem, &solution.assignment)?;
+    plan.choose_algorithms(&options.prices(mesh));
     let cost = cost_of(&plan);
     debug_assert!(
         !problem.scale.is_exact()

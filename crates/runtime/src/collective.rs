@@ -8,7 +8,9 @@
 
 use shardgrad_core::geometry::block;
 use shardgrad_core::schedule::{Buffer, Combine, Region, Start, exchange_axes, rank_schedule};
-use shardgrad_core::{Block, Layout, Mesh, Placement, TensorType, Transition, TransitionKind};
+use shardgrad_core::{
+    Algorithm, Block, Layout, Mesh, Placement, TensorType, Transition, TransitionKind,
+};
 
 use crate::comm::{Call, Communicator, Incoming, Outgoing, Tag};
 use crate::direct::Direct;
@@ -80,9 +82,25 @@ impl Collective {
         to: &Layout,
         rank: usize,
     ) -> Result<Self, Error> {
+        Self::by(Algorithm::Direct, mesh, ty, from, to, rank)
+    }
+
+    /// [`Collective::new`], carried out by an algorithm.
+    ///
+    /// # Errors
+    /// As [`Collective::new`]; the algorithm is none for this transition.
+    pub fn by(
+        algorithm: Algorithm,
+        mesh: &Mesh,
+        ty: &TensorType,
+        from: &Layout,
+        to: &Layout,
+        rank: usize,
+    ) -> Result<Self, Error> {
         from.validate(mesh, ty.rank())?;
         to.validate(mesh, ty.rank())?;
-        let transition = Transition::between(mesh, from, to)?;
+        let transition = Transition::between(mesh, from, to)?.by(algorithm);
+        algorithm.check(transition, mesh)?;
         let source = block(&ty.shape, from, mesh, rank);
         let result = block(&ty.shape, to, mesh, rank);
         let schedule = rank_schedule(transition, mesh, &ty.shape, from, to, rank);

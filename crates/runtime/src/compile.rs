@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use shardgrad_core::geometry::block;
-use shardgrad_core::{Block, Op, Shape};
+use shardgrad_core::{Algorithm, Block, Op, Shape};
 use shardgrad_graph::{NodeId, OutputRole, Plan, SlotId, memory};
 use smallvec::SmallVec;
 
@@ -417,7 +417,12 @@ impl<'a> Compiler<'a> {
             return Ok(Work::Local { name: node.op.name(), kernel });
         }
         let from = node.operands.first().copied().unwrap_or(id);
-        let collective = Collective::new(
+        let algorithm = match node.op {
+            Op::Transition(transition) => transition.algorithm,
+            _ => Algorithm::Direct,
+        };
+        let collective = Collective::by(
+            algorithm,
             &self.plan.mesh,
             &node.ty,
             self.plan.layout(from),

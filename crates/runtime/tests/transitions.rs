@@ -6,7 +6,7 @@ use std::time::Duration;
 use shardgrad_core::geometry::block;
 use shardgrad_core::schedule::staging_bytes;
 use shardgrad_core::transition::all_layouts;
-use shardgrad_core::{Block, DType, Layout, Mesh, Placement, TensorType, Transition};
+use shardgrad_core::{Algorithm, Block, DType, Layout, Mesh, Placement, TensorType, Transition};
 use shardgrad_runtime::{
     Collective, Communicator, Data, Number, Pool, Source, World, WorldOptions,
 };
@@ -87,7 +87,10 @@ fn cases(mesh: &Mesh, rank: usize) -> Vec<Case> {
     for from in &layouts {
         for to in &layouts {
             if let Ok(transition) = Transition::between(mesh, from, to) {
-                cases.push(Case { from: from.clone(), to: to.clone(), transition });
+                for algorithm in Algorithm::ALL.into_iter().filter(|a| a.fits(transition, mesh)) {
+                    let transition = transition.by(algorithm);
+                    cases.push(Case { from: from.clone(), to: to.clone(), transition });
+                }
             }
         }
     }
@@ -107,7 +110,8 @@ fn walk<T: Number>(mesh: &str, shape: &'static [usize], capacity: usize) -> usiz
                 let rank = comm.rank();
                 let ty = TensorType::new(shape.iter().copied(), T::DTYPE);
                 let source = local::<T>(shape, &case.from, &mesh, rank);
-                let collective = Collective::new(&mesh, &ty, &case.from, &case.to, rank)?;
+                let algorithm = case.transition.algorithm;
+                let collective = Collective::by(algorithm, &mesh, &ty, &case.from, &case.to, rank)?;
                 let before = comm.traffic().bytes;
                 let mut result = vec![T::from_f64(77.0); collective.result_len()];
                 let sent = collective.run(comm, Source::Apart(&source), &mut result)?;
@@ -159,7 +163,8 @@ fn walk<T: Number>(mesh: &str, shape: &'static [usize], capacity: usize) -> usiz
         assert_eq!(
             got,
             expected,
-            "{mesh} {shape:?}: {} → {}",
+            "{mesh} {shape:?}: {:?} {} → {}",
+            case.transition,
             case.from.display(&mesh),
             case.to.display(&mesh)
         );

@@ -30,6 +30,8 @@
 //! | [`dataset`] | the digits, and CSV files |
 //! | [`model_file`] | models, layouts and machines in TOML |
 //! | [`report`], [`predict`] | plans in numbers: the JSON of `shardgrad compare` |
+//! | [`simulate`] | a step on paper: overlap, exposed communication, memory |
+//! | [`why_not`] | what tells two plans apart |
 //! | [`core`], [`graph`], [`planner`], [`runtime`] | the crates below |
 
 pub mod dataset;
@@ -44,11 +46,13 @@ pub mod planned;
 pub mod predict;
 pub mod prelude;
 pub mod report;
+pub mod simulate;
 mod symbols;
 mod toml_file;
 pub mod trainer;
 pub mod training;
 pub mod typed;
+pub mod why_not;
 
 pub use dataset::Dataset;
 pub use error::Error;
@@ -59,6 +63,7 @@ pub use trainer::Trainer;
 pub use training::{Batch, Training};
 #[doc(no_inline)]
 pub use typed::{PendingSum, Replicated, Shard};
+pub use why_not::WhyNot;
 
 pub use shardgrad_core as core;
 pub use shardgrad_graph as graph;

@@ -3,7 +3,7 @@
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Machine, Mesh};
 use shardgrad_graph::plan_file::PlanFile;
-use shardgrad_graph::{Certificate, MlpSpec, Optimizer, Plan, Program, check, text};
+use shardgrad_graph::{Certificate, MlpSpec, Optimizer, Plan, Program, check, export, text};
 use shardgrad_planner::{LayoutRequest, Objective, Options};
 
 use crate::error::Error;
@@ -195,6 +195,18 @@ impl Planned {
     #[must_use]
     pub fn listing(&self) -> String {
         text::display_plan(&self.plan, &self.program).to_string()
+    }
+
+    /// The plan as a runnable NumPy script that simulates every rank and compares the outputs with the dense program's.
+    #[must_use]
+    pub fn to_numpy(&self) -> String {
+        export::numpy(&self.plan, &self.program)
+    }
+
+    /// The plan as a graph in Graphviz' DOT language, collectives set off.
+    #[must_use]
+    pub fn to_dot(&self) -> String {
+        export::dot(&self.plan, &self.program)
     }
 
     /// The plan file: program, plan and certificate as JSON, which `shardgrad check` reads.

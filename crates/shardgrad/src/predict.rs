@@ -70,6 +70,7 @@ mod tests {
         let machine = |flops, memory_bandwidth| Machine {
             flops,
             memory_bandwidth,
+            memory: None,
             axes: [("tp".to_owned(), Link { latency: 0.5, bandwidth: 64.0 })].into(),
             link: Link { latency: 100.0, bandwidth: 1.0 },
         };

@@ -2,7 +2,7 @@
 //!
 //! Leaves have no rule to satisfy here: what layouts they may have is for the boundary to say.
 
-use shardgrad_core::{Error, Op, Transition, rules};
+use shardgrad_core::{Algorithm, Error, Op, Transition, rules};
 
 use super::Subject;
 use crate::node::NodeId;
@@ -63,7 +63,7 @@ fn check_transition(subject: &mut Subject<'_>, id: NodeId, transition: Transitio
     let shown = subject.show(id);
     match Transition::between(&plan.mesh, plan.layout(operand), plan.layout(id)) {
         Err(error) => subject.violation("C012", Some(id), format!("{shown}: {error}")),
-        Ok(expected) if expected != transition => {
+        Ok(expected) if expected != transition.by(Algorithm::Direct) => {
             let over = |t: Transition| {
                 if t.axes.is_empty() {
                     format!("{} over no axis", t.kind)
@@ -80,6 +80,10 @@ fn check_transition(subject: &mut Subject<'_>, id: NodeId, transition: Transitio
             );
             subject.violation("C013", Some(id), message);
         }
-        Ok(_) => {}
+        Ok(_) => {
+            if let Err(error) = transition.algorithm.check(transition, &plan.mesh) {
+                subject.violation("C014", Some(id), format!("{shown}: {error}"));
+            }
+        }
     }
 }

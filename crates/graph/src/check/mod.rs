@@ -43,6 +43,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("C011", "a label is split over axes, but its blocks do not line up in all dims that carry it"),
     ("C012", "no single transition leads from the layout before to the layout after"),
     ("C013", "a transition is not of the kind, or not over the axes, that its layouts call for"),
+    ("C014", "a collective cannot be carried out by the algorithm that the plan names"),
     ("C020", "a node's op, attributes or type are not those of its origin"),
     ("C021", "a node's operands are not values of its origin's operands, in order"),
     ("C022", "a transition has another origin than its operand"),

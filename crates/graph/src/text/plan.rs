@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use shardgrad_core::{Op, Transition};
+use shardgrad_core::{Algorithm, Op, Transition};
 
 use super::{Row, Table, left_side, quoted, role};
 use crate::node::{Node, NodeId};
@@ -58,7 +58,11 @@ impl Named<'_> {
         let from = plan.layout(operand);
         let bytes = transition.bytes_sent(&plan.mesh, &node.ty, from, to);
         let sent = if transition.kind.is_collective() {
-            format!(", {bytes} bytes")
+            let by = match transition.algorithm {
+                Algorithm::Direct => String::new(),
+                other => format!(" by {other}"),
+            };
+            format!(", {bytes} bytes{by}")
         } else {
             ", local".to_owned()
         };

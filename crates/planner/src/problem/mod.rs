@@ -298,6 +298,7 @@ impl<'a> Builder<'a> {
             let graph =
                 TransitionGraph::new(mesh, table.clone(), &scale, |transition, from, to| {
                     let (from, to) = (table.layout(from), table.layout(to));
+                    let transition = prices.fastest(transition, ty, from, to);
                     weighing.apply(prices.transition(transition, ty, from, to), false)
                 });
             (number, Rc::new(graph))

@@ -1,0 +1,283 @@
+//! A step of a plan on paper: what computes, what communicates, and how much of the communication is exposed.
+//!
+//! All ranks do the same in the same order, so one of them is followed, the largest: a device that computes one node after
+//! another, in the plan's order, and links that carry collectives beside it. A collective *starts* where it stands in the
+//! plan, which is where its operand is made, as soon as the links of all its axes are free; the first node that reads its
+//! result *waits* for it. Transitions without communication are computed. Seconds are those of
+//! [`shardgrad_core::timing`]; two collectives on different axes run at once, two on one axis one after the other.
+//!
+//! Nothing here loops over ranks, so a hundred thousand of them cost no more than four. On links of several kinds (devices
+//! in a node, nodes on a network) each mesh axis has its own; a collective over several axes goes at the slowest.
+//!
+//! The runtime does not overlap: its collectives run where they stand. The times of this module are what a runtime that
+//! does would take, and `sequential_seconds` what one that does not.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use shardgrad_core::timing::{compute_seconds, largest_bytes, transition_seconds};
+use shardgrad_core::{AxisSet, Layout, Machine, Op, cost};
+use shardgrad_graph::{NodeId, Plan, memory};
+
+/// One stretch of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Event {
+    /// The node.
+    pub node: NodeId,
+    /// The axes that carry it; none if it is computed.
+    pub links: AxisSet,
+    /// Seconds from the beginning of the step at which it starts.
+    pub start: f64,
+    /// Seconds at which it is done.
+    pub end: f64,
+    /// The first node that waits for it, if it is a collective that is read.
+    pub wait: Option<NodeId>,
+    /// Seconds that the device stood still for its operands before it started; 0 for a collective.
+    pub stalled: f64,
+}
+
+/// A simulated step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// Everything that takes time, in the plan's order.
+    pub events: Vec<Event>,
+    /// Sums.
+    pub summary: Summary,
+}
+
+/// What a step takes, on paper.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Devices.
+    pub devices: u64,
+    /// Seconds of a step with collectives beside computation.
+    pub step_seconds: f64,
+    /// Seconds of a step in which nothing overlaps.
+    pub sequential_seconds: f64,
+    /// Seconds of computing.
+    pub compute_seconds: f64,
+    /// Seconds of all collectives, one after another.
+    pub communication_seconds: f64,
+    /// Seconds of the step in which the device does not compute.
+    pub exposed_seconds: f64,
+    /// Bytes sent per device over each set of axes, scalars included.
+    pub bytes_by_axes: BTreeMap<String, u64>,
+    /// Seconds of the collectives over each set of axes.
+    pub seconds_by_axes: BTreeMap<String, f64>,
+    /// Most bytes that a device holds at once, nothing overlapping.
+    pub peak_bytes: u64,
+    /// At most so many if collectives run beside computation: their operands and messages live until they are waited for.
+    pub overlapped_peak_bytes: u64,
+    /// What the peak is made of.
+    pub memory: memory::Categories,
+}
+
+/// Seconds of a node: its links if it communicates, and how long it takes.
+fn duration(plan: &Plan, machine: &Machine, id: NodeId) -> (AxisSet, f64) {
+    let mesh = &plan.mesh;
+    let node = plan.node(id);
+    if node.leaf_role().is_some() || memory::is_alias(&node.op) {
+        return (AxisSet::default(), 0.0);
+    }
+    let layouts: Vec<&Layout> = node.operands.iter().map(|&o| plan.layout(o)).collect();
+    let layout = plan.layout(id);
+    if let (Op::Transition(transition), [from]) = (&node.op, layouts.as_slice()) {
+        let seconds = transition_seconds(machine, mesh, *transition, &node.ty, from, layout);
+        let links =
+            if transition.kind.is_collective() { transition.axes } else { AxisSet::default() };
+        return (links, seconds);
+    }
+    let types = plan.operand_types(id);
+    let flops = cost::flops(&node.op, mesh, &types, &node.ty, &layouts, layout);
+    let read = types.iter().zip(&layouts).map(|(t, l)| largest_bytes(mesh, t, l));
+    let touched = read.sum::<u64>() + largest_bytes(mesh, &node.ty, layout);
+    (AxisSet::default(), compute_seconds(machine, flops, touched))
+}
+
+/// The first node that reads each node's result, or a result that is the same buffer.
+fn first_readers(plan: &Plan) -> Vec<Option<NodeId>> {
+    let mut readers: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
+    for id in plan.ids().rev() {
+        let node = plan.node(id);
+        let reader = if memory::is_alias(&node.op) { readers[id.index()] } else { Some(id) };
+        if let Some(reader) = reader {
+            for operand in &node.operands {
+                let known = &mut readers[operand.index()];
+                *known = Some(known.map_or(reader, |k| k.min(reader)));
+            }
+        }
+    }
+    readers
+}
+
+/// Simulates a step.
+#[must_use]
+pub fn simulate(plan: &Plan, machine: &Machine) -> Timeline {
+    let mesh = &plan.mesh;
+    let readers = first_readers(plan);
+    let mut ready = vec![0.0_f64; plan.nodes.len()];
+    let mut links = vec![0.0_f64; mesh.rank()];
+    let mut device = 0.0_f64;
+    let mut events = Vec::new();
+    let mut summary = Summary { devices: mesh.size() as u64, ..Summary::default() };
+    for id in plan.ids() {
+        let node = plan.node(id);
+        let operands = node.operands.iter().map(|o| ready[o.index()]).fold(0.0, f64::max);
+        let (axes, seconds) = duration(plan, machine, id);
+        if axes.is_empty() {
+            if seconds == 0.0 {
+                ready[id.index()] = operands;
+                continue;
+            }
+            let start = device.max(operands);
+            events.push(Event {
+                node: id,
+                links: axes,
+                start,
+                end: start + seconds,
+                wait: None,
+                stalled: start - device,
+            });
+            device = start + seconds;
+            ready[id.index()] = device;
+            summary.compute_seconds += seconds;
+        } else {
+            let free = axes.iter().map(|a| links[a]).fold(0.0, f64::max);
+            let start = free.max(operands);
+            let end = start + seconds;
+            axes.iter().for_each(|a| links[a] = end);
+            ready[id.index()] = end;
+            let wait = readers[id.index()];
+            events.push(Event { node: id, links: axes, start, end, wait, stalled: 0.0 });
+            summary.communication_seconds += seconds;
+            let names = mesh.axis_names(axes);
+            *summary.seconds_by_axes.entry(names.clone()).or_default() += seconds;
+            let sent = node.operands.first().map_or(0, |&operand| match node.op {
+                Op::Transition(t) => {
+                    t.bytes_sent(mesh, &node.ty, plan.layout(operand), plan.layout(id))
+                }
+                _ => 0,
+            });
+            *summary.bytes_by_axes.entry(names).or_default() += sent;
+        }
+    }
+    summary.step_seconds = events.iter().map(|e| e.end).fold(0.0, f64::max);
+    summary.sequential_seconds = summary.compute_seconds + summary.communication_seconds;
+    summary.exposed_seconds = summary.step_seconds - summary.compute_seconds;
+    let peak = memory::peak(plan);
+    summary.peak_bytes = peak.bytes;
+    summary.memory = peak.by_category;
+    summary.overlapped_peak_bytes = overlapped_peak(plan, peak.rank, &readers);
+    Timeline { events, summary }
+}
+
+/// A bound on the peak if every collective is under way from its node to its first reader.
+fn overlapped_peak(plan: &Plan, rank: usize, readers: &[Option<NodeId>]) -> u64 {
+    // What is in flight: grows by the collective after its node, shrinks where it is waited for.
+    let mut change = vec![(0_u64, 0_u64); plan.nodes.len() + 1];
+    for collective in plan.collectives() {
+        let id = collective.id;
+        let end = readers[id.index()].map_or(plan.nodes.len(), NodeId::index);
+        // The operand, and messages no larger than operand and result.
+        let held = largest_bytes(&plan.mesh, collective.ty, collective.from);
+        let made = largest_bytes(&plan.mesh, collective.ty, collective.to);
+        change[id.index() + 1].0 += 2 * held + made;
+        change[end.max(id.index() + 1)].1 += 2 * held + made;
+    }
+    let mut in_flight = 0;
+    let live = memory::profile(plan, rank);
+    let with_flight = live.iter().zip(&change).map(|(categories, (more, less))| {
+        in_flight = in_flight + more - less;
+        categories.total() + in_flight
+    });
+    with_flight.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use shardgrad_core::machine::Link;
+    use shardgrad_core::{DType, Mesh};
+    use shardgrad_graph::{Graph, OutputRole};
+    use shardgrad_planner::{LayoutRequest, Options};
+
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine {
+            flops: 1.0,
+            memory_bandwidth: 1e30,
+            memory: None,
+            axes: [("b".to_owned(), Link { latency: 0.0, bandwidth: 1.0 })].into(),
+            link: Link { latency: 0.0, bandwidth: 4.0 },
+        }
+    }
+
+    /// Two independent products whose sums are reduced: the second product hides the first reduction.
+    #[test]
+    fn a_collective_runs_beside_what_does_not_read_it() {
+        let g = Graph::new("two products", DType::F32);
+        let x = g.input("x", [8, 16]).unwrap();
+        let y = g.input("y", [8, 16]).unwrap();
+        let w = g.param("w", [16, 8]).unwrap();
+        g.output("p", x.matmul(w).unwrap(), OutputRole::Value).unwrap();
+        g.output("q", y.matmul(w).unwrap(), OutputRole::Value).unwrap();
+        let mesh = Mesh::new([("a", 2)]).unwrap();
+        let request = ["x", "y"].into_iter().fold(LayoutRequest::default(), |request, name| {
+            request.pin(name, "a: S(1)".parse().unwrap())
+        });
+        let request = request
+            .pin("w", "a: S(0)".parse().unwrap())
+            .pin("p", "a: R".parse().unwrap())
+            .pin("q", "a: R".parse().unwrap());
+        let plan = shardgrad_planner::plan(&g.finish(), &mesh, &request, &Options::default())
+            .unwrap()
+            .plan;
+        // Each product is 2·8·8·8 = 1024 flops, each all_reduce sends 2·1/2 of 256 bytes at 4 bytes a second.
+        let found = simulate(&plan, &machine()).summary;
+        assert_eq!(found.compute_seconds, 2048.0);
+        assert_eq!(found.communication_seconds, 128.0);
+        assert_eq!(found.sequential_seconds, 2176.0);
+        // The first all_reduce is hidden, the last is not.
+        assert_eq!(found.step_seconds, 2048.0 + 64.0);
+        assert_eq!(found.exposed_seconds, 64.0);
+        assert_eq!(found.bytes_by_axes, [("a".to_owned(), 512)].into());
+        assert!(found.overlapped_peak_bytes >= found.peak_bytes);
+    }
+
+    /// Collectives of one axis queue, those of two axes do not; each goes at its axis' speed, and no node starts before what
+    /// it reads.
+    #[test]
+    fn links_carry_one_collective_at_a_time() {
+        let training = crate::Training::new(
+            crate::Mlp::new(&[8, 16, 16, 8]),
+            shardgrad_graph::Loss::Mse,
+            shardgrad_graph::Optimizer::None,
+            crate::Batch(16),
+        );
+        let mesh = Mesh::new([("a", 2), ("b", 2)]).unwrap();
+        let planned =
+            training.layout("a=fsdp, b=megatron").unwrap().plan(&mesh, &machine()).unwrap();
+        let plan = planned.plan();
+        let timeline = simulate(plan, &machine());
+        for axis in 0..2 {
+            let carried: Vec<&Event> =
+                timeline.events.iter().filter(|e| e.links.contains(axis)).collect();
+            assert!(carried.len() > 2);
+            assert!(carried.windows(2).all(|w| w[0].end <= w[1].start));
+        }
+        let both = |w: &[Event]| w[0].links != w[1].links && w[1].start < w[0].end;
+        assert!(timeline.events.windows(2).any(both), "nothing ran beside anything");
+        let end = |id: NodeId| timeline.events.iter().find(|e| e.node == id).map_or(0.0, |e| e.end);
+        for event in &timeline.events {
+            assert!(plan.node(event.node).operands.iter().all(|&o| end(o) <= event.start));
+            if let Some(reader) = event.wait {
+                assert!(plan.node(reader).operands.contains(&event.node) || reader > event.node);
+            }
+        }
+        let s = &timeline.summary;
+        assert!(s.step_seconds <= s.sequential_seconds && s.step_seconds >= s.compute_seconds);
+        let sent: u64 = s.bytes_by_axes.values().sum();
+        let totals = plan.totals();
+        assert_eq!(sent, totals.bytes_per_device + totals.scalar_bytes_per_device);
+    }
+}
