@@ -1,6 +1,7 @@
 //! `shardgrad plan`: one plan, as a table, in words, node by node, or as a file.
 
 use shardgrad::WhyNot;
+use shardgrad::simulate::simulate;
 
 use crate::args::{PlanArgs, PlanFormat};
 use crate::failure::Failure;
@@ -30,8 +31,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         PlanFormat::Text if args.explain => planned.explain(),
         PlanFormat::Text => {
             format!(
-                "{}\n{}",
+                "{}\n{}\n{}",
                 planned.listing(),
+                simulate(planned.plan(), &machine).text(planned.plan()),
                 table::collectives(&planned.report(), args.output.is_none())
             )
         }

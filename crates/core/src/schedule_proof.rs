@@ -298,7 +298,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!((proved, by_other), (6774, 0));
+        assert_eq!((proved, by_other), (6774, 1336));
     }
 
     /// Right, counted, and with no more rounds than said.

@@ -223,8 +223,11 @@ impl Transition {
             TransitionKind::AllReduce | TransitionKind::AllGather
                 if !self.algorithm.is_direct() =>
             {
+                // By halving and by tree the first rank sends the most, by ring the one whose next two hold the least.
                 let group = mesh.group(0, self.axes);
-                group.into_iter().map(|r| at(&mesh.coords(r))).max().unwrap_or(0)
+                let p = group.len();
+                let candidates = [0, p.saturating_sub(2), p.saturating_sub(3)];
+                candidates.map(|i| at(&mesh.coords(group[i]))).into_iter().max().unwrap_or(0)
             }
             TransitionKind::AllReduce | TransitionKind::AllGather => at(&origin),
             // Who keeps least sends most.

@@ -13,6 +13,7 @@
 //! does would take, and `sequential_seconds` what one that does not.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use shardgrad_core::timing::{compute_seconds, largest_bytes, transition_seconds};
@@ -70,6 +71,40 @@ pub struct Summary {
     pub overlapped_peak_bytes: u64,
     /// What the peak is made of.
     pub memory: memory::Categories,
+}
+
+impl Timeline {
+    /// The collectives in time: when each is under way, who waits for it, and how long the device stands still there.
+    #[must_use]
+    pub fn text(&self, plan: &Plan) -> String {
+        let s = &self.summary;
+        let micro = |seconds: f64| format!("{:.3}", seconds * 1e6);
+        // Writing to a string cannot fail.
+        let mut text = format!(
+            "timeline of one device, µs: step {}, computing {}, communicating {}, exposed {}\n",
+            micro(s.step_seconds),
+            micro(s.compute_seconds),
+            micro(s.communication_seconds),
+            micro(s.exposed_seconds),
+        );
+        for event in self.events.iter().filter(|e| !e.links.is_empty()) {
+            let waits = event.wait.map_or("nothing in this step waits".to_owned(), |reader| {
+                let stalled =
+                    self.events.iter().find(|e| e.node == reader).map_or(0.0, |e| e.stalled);
+                format!("{reader} waits, {} still", micro(stalled))
+            });
+            let _ = writeln!(
+                text,
+                "  {:>12} – {:<12} {} {} over {}: {waits}",
+                micro(event.start),
+                micro(event.end),
+                event.node,
+                plan.node(event.node).op.name(),
+                plan.mesh.axis_names(event.links),
+            );
+        }
+        text
+    }
 }
 
 /// Seconds of a node: its links if it communicates, and how long it takes.

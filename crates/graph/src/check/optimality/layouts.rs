@@ -79,6 +79,7 @@ impl Carriage {
                 if i == j {
                     way[i * n + j] = 0;
                 } else if let Ok(step) = Transition::between(prices.mesh, from, to) {
+                    let step = prices.fastest(step, ty, from, to);
                     way[i * n + j] = weights.pack(prices.transition(step, ty, from, to));
                 }
             }
