@@ -86,8 +86,8 @@ fn numpy_scripts_of_every_preset_hold() {
         ("d=2, t=2", "d=data, t=megatron"),
         ("d=2, t=3", "d=fsdp, t=megatron"),
         ("d=3, t=2", "d=zero1, t=row"),
-        ("d=2, t=2, u=2", "d=data, t=column, u=fsdp"),
         ("d=2, t=2", "d=auto, t=auto"),
+        ("d=2, t=2, u=2", "d=data, t=column, u=fsdp"),
     ];
     for (i, (mesh, layout)) in layouts.into_iter().enumerate() {
         let program = &programs[i % 2];

@@ -86,7 +86,7 @@ impl Prices<'_> {
         to: &Layout,
     ) -> Fields {
         let sent = transition.bytes_sent(self.mesh, ty, from, to);
-        let collectives = u64::from(transition.kind.is_collective());
+        let collectives = transition.weight(from, to);
         let relabels = transition.kind == TransitionKind::Relabel;
         let copy = if relabels { 0 } else { bytes(self.mesh, ty, to) };
         match self.objective {

@@ -207,6 +207,17 @@ impl Transition {
         Ok(Self { kind, axes, algorithm: Algorithm::Direct })
     }
 
+    /// What the transition counts where collectives are to be few: 0 if it is local, 1 for a collective, and more for a
+    /// reshard that reduces, which makes up to two exchanges, so that named collectives are preferred at equal bytes.
+    #[must_use]
+    pub fn weight(self, from: &Layout, to: &Layout) -> u64 {
+        let reduces = || self.axes.iter().any(|a| from.on(a).is_pending());
+        if self.kind != TransitionKind::Reshard || !reduces() {
+            return u64::from(self.kind.is_collective());
+        }
+        2 + u64::from(self.axes.iter().any(|a| from.on(a) != Replicated && to.on(a) == Replicated))
+    }
+
     /// Elements each rank sends, largest over ranks, for a tensor of this shape. 0 for local transitions.
     #[must_use]
     pub fn elements_sent(self, mesh: &Mesh, shape: &[usize], from: &Layout, to: &Layout) -> u64 {

@@ -18,7 +18,7 @@ use shardgrad_graph::certificate::Weights;
 pub struct Cost {
     /// Bytes sent per device: the sum over collectives of the largest count over ranks, scalars included.
     pub bytes: u64,
-    /// Collectives, scalars included.
+    /// Collectives, scalars included, by [`shardgrad_core::Transition::weight`].
     pub collectives: u64,
     /// Flops of the largest rank. The flops that all plans share are in it, so least flops is least redundance.
     pub flops: u64,

@@ -17,7 +17,8 @@ pub(super) fn bounds(program: &Program, mesh: &Mesh, values: &Values) -> [u128; 
         let steps = 2 * placements.pow(u32::try_from(mesh.rank()).unwrap_or(8));
         let padded = padded(&node.ty, mesh) * node.ty.dtype.size() as u128;
         sums[0] += steps * 2 * padded;
-        sums[1] += steps;
+        // No transition counts more than three.
+        sums[1] += 3 * steps;
         let types = program.operand_types(id);
         let whole: Vec<&Layout> = types.iter().map(|_| &replicated).collect();
         sums[2] += u128::from(shardgrad_core::cost::flops(

@@ -207,7 +207,7 @@ fn edges(mesh: &Mesh, ty: &TensorType, all: &[Layout]) -> Vec<Option<Cost>> {
         for to in all {
             edges.push(Transition::between(mesh, from, to).ok().map(|transition| Cost {
                 bytes: transition.bytes_sent(mesh, ty, from, to),
-                collectives: u64::from(transition.kind.is_collective()),
+                collectives: transition.weight(from, to),
                 flops: 0,
                 copies: (largest_block(&ty.shape, to, mesh) * ty.dtype.size()) as u64,
             }));
