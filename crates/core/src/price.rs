@@ -53,6 +53,19 @@ pub struct Prices<'a> {
     pub machine: &'a Machine,
 }
 
+/// Bytes that no rank exceeds in any transition of a tensor.
+///
+/// That is twice a tensor whose parts are all as large as the largest. A part is cut along the longest dim; what the other
+/// dims span together is at most n^((r−1)/r).
+#[must_use]
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub fn most_sent(mesh: &Mesh, ty: &TensorType) -> u128 {
+    let (n, r) = (ty.elements() as f64, ty.rank().max(1) as f64);
+    let across = n.powf((r - 1.0) / r).ceil() as u128 + 1;
+    let padded = ty.elements() as u128 + mesh.size() as u128 * across;
+    2 * padded * ty.dtype.size() as u128
+}
+
 /// Whole femtoseconds.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn femtoseconds(seconds: f64) -> u64 {

@@ -1,6 +1,7 @@
 //! Bounds on the cost of any plan of a program, so that costs can be packed without overflow.
 
-use shardgrad_core::{Layout, Mesh, Objective, Prices, TensorType};
+use shardgrad_core::price::most_sent;
+use shardgrad_core::{Layout, Mesh, Objective, Prices};
 use shardgrad_graph::Program;
 
 use crate::values::Values;
@@ -15,8 +16,8 @@ pub(super) fn bounds(program: &Program, mesh: &Mesh, values: &Values) -> [u128; 
         let node = program.node(id);
         let placements = node.ty.rank() as u128 + 2 + u128::from(values.with_max[id.index()]);
         let steps = 2 * placements.pow(u32::try_from(mesh.rank()).unwrap_or(8));
-        let padded = padded(&node.ty, mesh) * node.ty.dtype.size() as u128;
-        sums[0] += steps * 2 * padded;
+        let most = most_sent(mesh, &node.ty);
+        sums[0] += steps * most;
         // No transition counts more than three.
         sums[1] += 3 * steps;
         let types = program.operand_types(id);
@@ -32,16 +33,6 @@ pub(super) fn bounds(program: &Program, mesh: &Mesh, values: &Values) -> [u128; 
         sums[3] += node.ty.bytes() as u128 * (steps + 1);
     }
     sums
-}
-
-/// Elements of a tensor whose parts are all as large as the largest.
-///
-/// A part is cut along the longest dim; what the other dims span together is at most n^((r−1)/r).
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn padded(ty: &TensorType, mesh: &Mesh) -> u128 {
-    let (n, r) = (ty.elements() as f64, ty.rank().max(1) as f64);
-    let across = n.powf((r - 1.0) / r).ceil() as u128 + 1;
-    ty.elements() as u128 + mesh.size() as u128 * across
 }
 
 /// Bounds on the fields of an objective, given bounds on those of volume.

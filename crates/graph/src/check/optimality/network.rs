@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use shardgrad_core::ops::{Reduction, Role};
+use shardgrad_core::price::most_sent;
 use shardgrad_core::{AxisSet, Layout, Objective, Op, Placement, Prices, TensorType};
 use smallvec::SmallVec;
 
@@ -239,14 +240,14 @@ impl Builder<'_> {
         let layouts = state.carriages[carriage].layouts.clone();
         // A best plan makes each layout of the value at most once, or twice where it passes a pin.
         let steps = 2 * layouts.all.len() as u128;
-        let whole = (ty.elements() + self.prices.mesh.size()) as u128 * ty.dtype.size() as u128;
         let (bytes, collectives) = match self.space.objective {
             Objective::Volume | Objective::Memory => (0, 1),
             Objective::Time => (1, 2),
         };
         state.network.addends += steps;
-        state.network.most[bytes] += steps * 2 * whole;
-        state.network.most[collectives] += steps;
+        state.network.most[bytes] += steps * most_sent(self.prices.mesh, ty);
+        // No transition counts more than three.
+        state.network.most[collectives] += 3 * steps;
         state.network.most[3] += steps * ty.bytes() as u128;
 
         let read = |state: &State, node: NodeId, layouts: &[LayoutId]| Reading {
