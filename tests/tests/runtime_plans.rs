@@ -6,7 +6,7 @@ use shardgrad_core::{DType, Mesh, TensorType};
 use shardgrad_graph::{
     Activation, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Value, eval, memory,
 };
-use shardgrad_planner::{Options, plan};
+use shardgrad_planner::{Objective, Options, plan};
 use shardgrad_runtime::{Buffers, Init, Trainer, TrainerOptions};
 
 const LAYOUTS: [(&str, &str); 16] = [
@@ -63,11 +63,16 @@ fn inputs(spec: &MlpSpec, step: u64) -> BTreeMap<String, Value> {
 
 fn check(spec: &MlpSpec, exact: bool) {
     let program = spec.training_program().unwrap();
+    let mut others = 0;
     for (i, (mesh, layout)) in LAYOUTS.into_iter().enumerate() {
         let mesh: Mesh = mesh.parse().unwrap();
         let request = layout.parse().unwrap();
-        let planned = plan(&program, &mesh, &request, &Options::default()).unwrap();
+        // Every other plan is the fastest, with collectives by other algorithms than the direct one.
+        let objective = if i % 2 == 0 { Objective::Time } else { Objective::Volume };
+        let options = Options { objective, ..Options::default() };
+        let planned = plan(&program, &mesh, &request, &options).unwrap();
         let plan = planned.plan;
+        others += plan.collectives().filter(|c| !c.transition.algorithm.is_direct()).count();
         let buffers = if i % 2 == 0 { Buffers::Keep } else { Buffers::Free };
         let init = BTreeMap::from([("b0".to_owned(), Init::Constant(0.25))]);
         let options = TrainerOptions { seed: 3, init, buffers, ..TrainerOptions::default() };
@@ -112,6 +117,7 @@ fn check(spec: &MlpSpec, exact: bool) {
             }
         }
     }
+    assert!(others > 5, "only {others} collectives by another algorithm");
 }
 
 #[test]
