@@ -24,11 +24,13 @@ fn the_example_machines_are_read_and_told_apart() {
         let summary = simulate(&format!(
             "--mesh node=2,gpu=8 --layout node=data,gpu=megatron --machine {machine}"
         ));
-        summary["step_seconds"].as_f64().unwrap()
+        ["step_seconds", "compute_seconds"].map(|key| summary[key].as_f64().unwrap())
     };
     let [laptop, node, cluster] =
         ["laptop", "node", "cluster"].map(|name| step(&root(&format!("machines/{name}.toml"))));
-    assert!(laptop > cluster && cluster > node, "{laptop} {cluster} {node}");
+    // The network is slower than the switch; a core computes slower than an accelerator, but its messages are near.
+    assert!(cluster[0] > node[0] && node[0] > laptop[0], "{laptop:?} {node:?} {cluster:?}");
+    assert!(laptop[1] > cluster[1] && cluster[1] == node[1], "{laptop:?} {node:?} {cluster:?}");
     let text = succeed(&format!("simulate --mesh tp=8 --machine {}", root("machines/node.toml")));
     assert!(text.contains("80.0 GB, fits"), "{text}");
     let small = support::file(

@@ -61,6 +61,9 @@ struct Part {
 /// Ranks that are all looked at.
 const FEW: usize = 64;
 
+/// Most ranks that are looked at one by one: a plan for more of them is one on paper.
+const MANY: usize = 4096;
+
 const WHOLE: Part = Part { of: 1, index: 0 };
 
 fn union(a: AxisSet, b: AxisSet) -> AxisSet {
@@ -255,7 +258,7 @@ impl<'a> Reshard<'a> {
         }
     }
 
-    /// Elements that the busiest rank sends.
+    /// Elements that the busiest rank sends; on more than [`MANY`] ranks of which none is found to attain it, a bound.
     pub(crate) fn elements_sent(&self) -> u64 {
         // Along an axis that takes no part, coordinate 0 has the largest blocks and sends the most.
         let changes = (0..self.mesh.rank())
@@ -267,6 +270,9 @@ impl<'a> Reshard<'a> {
             && let Some(most) = self.elements_sent_at_a_corner(touched)
         {
             return most;
+        }
+        if ranks > MANY {
+            return self.bound();
         }
         let mut coords = self.mesh.coords(0);
         (0..ranks)

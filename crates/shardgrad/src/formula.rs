@@ -33,6 +33,13 @@ pub(crate) fn formula(mesh: &Mesh, collective: &PlannedTransition<'_>, size: &st
             format!("({count}-1)/{p}·{held}")
         }
         TransitionKind::AllToAll => format!("({count}-1)/{p}²·{held}"),
+        TransitionKind::Reshard
+            if collective.transition.weight(collective.from, collective.to) > 1 =>
+        {
+            format!(
+                "terms to owners, Σ |own ∩ owned|, then Σ |owned| to the other readers, of {held}"
+            )
+        }
         TransitionKind::Reshard => format!("Σ |own ∩ wanted| over peers, of {held}"),
         TransitionKind::Relabel
         | TransitionKind::Slice

@@ -95,12 +95,12 @@ impl Timeline {
             });
             let _ = writeln!(
                 text,
-                "  {:>12} – {:<12} {} {} over {}: {waits}",
+                "  {:>12} – {:<12} {} over {} of {}: {waits}",
                 micro(event.start),
                 micro(event.end),
-                event.node,
                 plan.node(event.node).op.name(),
                 plan.mesh.axis_names(event.links),
+                event.node,
             );
         }
         text
