@@ -63,7 +63,8 @@ impl Search<'_> {
 
     /// The plan of an assignment, updates early.
     fn plan(&self, problem: &Problem, assignment: &[u32]) -> Result<Plan, Error> {
-        let plan = build::build(self.program, self.mesh, self.demands, problem, assignment)?;
+        let mut plan = build::build(self.program, self.mesh, self.demands, problem, assignment)?;
+        plan.choose_algorithms(&self.prices);
         Ok(order::updates_early(&plan))
     }
 
