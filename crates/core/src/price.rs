@@ -84,7 +84,7 @@ impl Prices<'_> {
         to: &Layout,
     ) -> Transition {
         match self.objective {
-            Objective::Volume => transition,
+            Objective::Volume | Objective::Memory => transition,
             Objective::Time => fastest(self.machine, self.mesh, transition, ty, from, to).0,
         }
     }

@@ -110,6 +110,11 @@ impl<'a> Reshard<'a> {
         Self { mesh, shape, from, to, gathered, moved, scattered, reduced, spread, cut }
     }
 
+    /// The axes along which replicas share the sending.
+    pub(crate) fn spread(&self) -> AxisSet {
+        self.spread
+    }
+
     /// Whether terms are combined, and how.
     fn combine(&self) -> Option<(Combine, Placement)> {
         let reducing = union(self.scattered, self.reduced);

@@ -165,6 +165,7 @@ pub fn exchange_axes(mesh: &Mesh, from: &Layout, to: &Layout) -> AxisSet {
             pending if pending.is_pending() => to.on(a) != pending,
             _ => false,
         })
+        .chain(Reshard::new(mesh, &[], from, to).spread().iter())
         .collect()
 }
 

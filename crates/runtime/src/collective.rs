@@ -40,6 +40,8 @@ pub struct Collective {
     rounds: Vec<LocalRound>,
     /// The same by reading peers' buffers.
     direct: Direct,
+    /// Whether it only reads sources, or is the direct all_reduce: then peers' buffers can be read in place. All ranks agree.
+    lendable: bool,
     source_len: usize,
     result_len: usize,
 }
@@ -119,7 +121,10 @@ impl Collective {
         let largest = axes.iter().any(|axis| from.on(axis) == Placement::PendingMax);
         let combine = if largest { Combine::Max } else { Combine::Sum };
         let theirs = |peer| block(&ty.shape, from, mesh, peer);
-        let (kind, rounds) = (transition.kind, &schedule.rounds);
+        // A reshard that reduces and then gathers sends results.
+        let lendable = algorithm.is_direct() && transition.weight(from, to) < 3;
+        let kind = transition.kind;
+        let rounds = if lendable { schedule.rounds.as_slice() } else { &[] };
         let direct = Direct::new(kind, group.len(), combine, rounds, &result, theirs);
         let local = |region: &Region, block: &Block| Local::of(region, block);
         let rounds = schedule
@@ -147,6 +152,7 @@ impl Collective {
             start,
             rounds,
             direct,
+            lendable,
             source_len,
             result_len,
         })
@@ -252,7 +258,10 @@ impl Collective {
         pool: &mut Pool,
         lend: bool,
     ) -> Result<Sent, Error> {
-        let lend = lend && self.transition.kind.is_collective() && comm.shared_memory().is_some();
+        let lend = lend
+            && self.lendable
+            && self.transition.kind.is_collective()
+            && comm.shared_memory().is_some();
         with_number!(self.ty.dtype, T => {
             if lend {
                 return self.run_direct::<T, C>(comm, source, result, pool);
