@@ -9,16 +9,20 @@
 //! * Any other exchange depends on a rank's coordinates along the axes that exchange or change, and on the extents of the
 //!   dims whose splitting stays.
 //!
-//! Ranks that agree in all sizes form a class.
+//! Ranks that agree in all sizes form a class. Over more than 4,096 ranks an exchange that needs a look at each is bounded
+//! instead: staging is at most a message in the source's or the result's block, and one in the result's.
 
 use std::collections::BTreeMap;
 
-use shardgrad_core::geometry::block_at;
+use shardgrad_core::geometry::{block_at, largest_block};
 use shardgrad_core::mesh::Coords;
 use shardgrad_core::schedule::{exchange_axes, staging_bytes};
 use shardgrad_core::{AxisSet, Layout, Mesh, Shape, TensorType, Transition, TransitionKind};
 
 use super::real_axes;
+
+/// Most ranks whose staging is counted one by one; for more of them, which are ranks on paper, a bound is stated.
+const MANY: usize = 4096;
 
 /// A number per rank.
 #[derive(Clone, Debug)]
@@ -177,6 +181,12 @@ fn staging(
         | TransitionKind::Reshard => {
             let exchanging = exchange_axes(mesh, from, to);
             let touched: AxisSet = exchanging.iter().chain(transition.axes.iter()).collect();
+            if mesh.group_size(touched) > MANY {
+                // A message lies in the source's block or in the result's.
+                let [source, result] = [from, to]
+                    .map(|l| (largest_block(&ty.shape, l, mesh) * ty.dtype.size()) as u64);
+                return PerRank::Same(source.max(result) + result);
+            }
             let real = |axis: &usize| mesh.axis_size(*axis) > 1;
             let stays: Vec<bool> = (0..ty.rank())
                 .map(|d| from.axes_sharding(d).filter(real).eq(to.axes_sharding(d).filter(real)))
