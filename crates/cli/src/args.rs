@@ -219,6 +219,8 @@ pub(crate) enum PlanFormat {
     Dot,
     /// A NumPy script that simulates every rank and compares with the dense program
     Numpy,
+    /// The simulated step as a Chrome trace, which Perfetto opens
+    Trace,
 }
 
 #[derive(Debug, Args)]

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let text = match args.format {
         CompareFormat::Table => table::compare(&report, args.output.is_none()),
         CompareFormat::Json => output::json(&report)?,
-        CompareFormat::Html => html::report(&report, &all),
+        CompareFormat::Html => html::report(&report, &all, &machine),
         CompareFormat::Svg => html::figure(&report),
     };
     output::write(&text, args.output.as_deref())

@@ -13,6 +13,7 @@ mod plan;
 mod request;
 mod simulate;
 mod table;
+mod trace;
 mod train;
 mod units;
 mod verify;

@@ -5,7 +5,7 @@ use shardgrad::simulate::simulate;
 
 use crate::args::{PlanArgs, PlanFormat};
 use crate::failure::Failure;
-use crate::{output, request, table};
+use crate::{output, request, table, trace};
 
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let machine = request::machine(&args.model)?;
@@ -22,6 +22,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let text = match args.format {
         PlanFormat::Json => planned.to_json().map_err(Failure::no)?,
         PlanFormat::Dot => planned.to_dot(),
+        PlanFormat::Trace => trace::trace(&planned, &machine),
         PlanFormat::Numpy => planned.to_numpy(),
         PlanFormat::Text if args.why_not.is_some() => {
             let other = of_layout(args.why_not.as_deref().unwrap_or_default(), None)?;

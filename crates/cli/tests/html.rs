@@ -68,6 +68,34 @@ fn the_numbers_are_those_of_the_report() {
 }
 
 #[test]
+fn a_trace_has_a_lane_for_computing_and_one_for_each_link_and_no_event_overlaps_another_of_its_lane()
+ {
+    let text = succeed("plan --mesh dp=2,tp=2 --layout dp=data,tp=megatron --format trace");
+    let trace: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let lanes: Vec<&str> = events
+        .iter()
+        .filter(|e| e["ph"] == "M")
+        .map(|e| e["args"]["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(lanes, ["computing", "sending over tp", "sending over dp"]);
+    for lane in 0..lanes.len() {
+        let mut end = 0.0;
+        let own: Vec<_> = events.iter().filter(|e| e["ph"] == "X" && e["tid"] == lane).collect();
+        assert!(!own.is_empty());
+        for event in own {
+            let (ts, dur) =
+                (event["ts"].as_f64().expect("ts"), event["dur"].as_f64().expect("dur"));
+            assert!(ts >= end - 1e-6 && dur >= 0.0, "{event}");
+            end = ts + dur;
+        }
+    }
+    // The product that is pending over tp, and the four gradients over dp.
+    let sent = events.iter().filter(|e| e["cat"] == "communication").count();
+    assert_eq!(sent, 6, "one all_reduce, the scalar loss, four gradients");
+}
+
+#[test]
 fn a_figure_stands_alone() {
     let figure = succeed("compare --mesh tp=4 --format svg");
     assert!(figure.starts_with("<?xml") && figure.trim_end().ends_with("</svg>"));

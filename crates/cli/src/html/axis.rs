@@ -19,6 +19,14 @@ impl Axis {
         Self::new(largest as f64, (1_u64 << (10 * power)) as f64, units[power])
     }
 
+    /// For seconds: labels are in the largest of ns, µs, ms, s that leaves the largest label at 1 or more.
+    pub(super) fn seconds(largest: f64) -> Self {
+        let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];
+        let (scale, unit) =
+            units.into_iter().find(|(scale, _)| largest >= *scale).unwrap_or((1e-9, "ns"));
+        Self::new(largest, scale, unit)
+    }
+
     /// For counts.
     pub(super) fn count(largest: u64, unit: &'static str) -> Self {
         #[allow(clippy::cast_precision_loss)]

@@ -9,14 +9,16 @@ mod holdings;
 mod memory;
 mod page;
 mod style;
+mod timeline;
 
 use maud::{Markup, html};
 use shardgrad::Planned;
+use shardgrad::core::Machine;
 use shardgrad::report::Report;
 
 /// The page of a comparison.
-pub(crate) fn report(report: &Report, planned: &[Planned]) -> String {
-    page::page(report, planned).into_string()
+pub(crate) fn report(report: &Report, planned: &[Planned], machine: &Machine) -> String {
+    page::page(report, planned, machine).into_string()
 }
 
 /// The figure of bytes and launches, as a file of its own.

@@ -2,15 +2,16 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use shardgrad::Planned;
+use shardgrad::core::Machine;
 use shardgrad::report::{NotPlanned, PlanReport, Report};
 
 use super::holdings::Pictures;
 use super::style::{FIGURE, PAGE};
-use super::{bars, frontier, memory};
+use super::{bars, frontier, memory, timeline};
 use crate::table;
 use crate::units::{bytes, count, seconds};
 
-pub(super) fn page(report: &Report, planned: &[Planned]) -> Markup {
+pub(super) fn page(report: &Report, planned: &[Planned], machine: &Machine) -> Markup {
     let letters = table::boundary_letters(&report.plans);
     let model = &report.model;
     let pictures = Pictures::of(planned);
@@ -43,7 +44,7 @@ pub(super) fn page(report: &Report, planned: &[Planned]) -> Markup {
                         (wide("Communication against memory", &frontier::figure(&report.plans)))
                         figcaption { "Numbers are those of the table. No plan of this page lies below and left of the dashed line." }
                     }
-                    @for (i, (plan, made)) in report.plans.iter().zip(planned).enumerate() { (section(i + 1, plan, made, pictures.as_ref())) }
+                    @for (i, (plan, made)) in report.plans.iter().zip(planned).enumerate() { (section(i + 1, plan, made, pictures.as_ref(), machine)) }
                 }
             }
         }
@@ -84,6 +85,7 @@ fn section(
     plan: &PlanReport,
     made: &Planned,
     pictures: Option<&Pictures>,
+    machine: &Machine,
 ) -> Markup {
     html! {
         section.plan id=(format!("plan{number}")) {
@@ -94,6 +96,9 @@ fn section(
             h3 { "Who holds what" }
             p { "One rectangle per rank, the first dim downwards; filled: held complete; hatched: a term of a pending sum." }
             @if let Some(pictures) = pictures { (pictures.rows(made)) }
+            h3 { "Schedule" }
+            p { "A step on paper, by the machine model: collectives run beside computing, from where their operand is made until somebody reads the result." }
+            (wide("Schedule", &timeline::figure(made, machine)))
             h3 { "Memory over the step" }
             (wide("Memory over the step", &memory::figure(made)))
         }

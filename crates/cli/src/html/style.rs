@@ -20,6 +20,7 @@ text.small { font-size: 11px; } text.strong { font-weight: 600; }
 .axis { stroke: currentColor; stroke-width: 1; fill: none; }
 .grid { stroke: currentColor; stroke-opacity: .15; }
 .front { stroke: currentColor; stroke-opacity: .6; stroke-dasharray: 4 3; fill: none; }
+.stalled { fill: none; stroke: #d55e00; stroke-width: 1.5; stroke-dasharray: 3 2; }
 .outline { stroke: currentColor; stroke-opacity: .55; fill: none; }
 ";
 
