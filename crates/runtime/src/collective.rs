@@ -279,7 +279,7 @@ impl Collective {
     fn run_direct<T: Number, C: Communicator + ?Sized>(
         &self,
         comm: &mut C,
-        mut source: Option<&mut Data>,
+        source: Option<&mut Data>,
         result: &mut Data,
         pool: &mut Pool,
     ) -> Result<Sent, Error> {
@@ -298,7 +298,7 @@ impl Collective {
         let tag = self.announce(comm)?;
         if let Some(memory) = comm.shared_memory() {
             let name = self.transition.kind.name();
-            self.direct.run::<T>(memory, tag, name, source.as_deref_mut(), result, pool)?;
+            self.direct.run::<T>(memory, tag, name, source, result, pool)?;
         }
         let size = self.ty.dtype.size();
         let bytes = |n: usize| (n * size) as u64;

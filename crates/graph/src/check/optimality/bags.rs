@@ -88,9 +88,12 @@ struct Term {
     at: usize,
 }
 
+/// All that a message depends on: the bag's claim, the extents of its variables, and the tables with their variables' places.
+type Content = (u128, Vec<usize>, Vec<(u32, Vec<u8>)>);
+
 struct Run {
-    /// Messages by all that they depend on.
-    known: HashMap<(u128, Vec<usize>, Vec<(u32, Vec<u8>)>), u32>,
+    /// Messages by their content.
+    known: HashMap<Content, u32>,
     looked_at: usize,
 }
 

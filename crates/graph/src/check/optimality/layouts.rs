@@ -95,7 +95,7 @@ impl Carriage {
     }
 
     /// What it costs to have the tensor in all layouts of a set, by the layout it starts in.
-    pub(super) fn to_set(&mut self, set: &LayoutSet) -> Rc<[u128]> {
+    pub(super) fn reaching(&mut self, set: &LayoutSet) -> Rc<[u128]> {
         if let Some(known) = self.sets.get(set) {
             return known.clone();
         }
@@ -118,7 +118,7 @@ impl Carriage {
                     .map(|(_, &l)| l)
                     .collect()
             };
-            let (a, b) = (self.to_set(&of(0)), self.to_set(&of(1)));
+            let (a, b) = (self.reaching(&of(0)), self.reaching(&of(1)));
             for (sum, (a, b)) in apart.iter_mut().zip(a.iter().zip(b.iter())) {
                 *sum = (*sum).min(a + b);
             }

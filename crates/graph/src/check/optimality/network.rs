@@ -377,7 +377,7 @@ impl Builder<'_> {
         for _ in 0..size {
             let value = |r: &Reading| r.layouts[place(r.var).map_or(0, |at| values[at])];
             let set = set_of(open.iter().map(|r| value(r)).chain(fixed.iter().copied()));
-            let costs = state.carriages[carriage].to_set(&set);
+            let costs = state.carriages[carriage].reaching(&set);
             table.push(costs[usize::from(start.constant().unwrap_or_else(|| value(start)))]);
             for at in (0..scope.len()).rev() {
                 values[at] += 1;
@@ -434,7 +434,7 @@ impl Builder<'_> {
         let mut table = Vec::new();
         for &layout in start.layouts.iter() {
             for set in &sets {
-                table.push(state.carriages[carriage].to_set(set)[usize::from(layout)]);
+                table.push(state.carriages[carriage].reaching(set)[usize::from(layout)]);
             }
         }
         let table = state.network.tables.add(table);
