@@ -154,9 +154,8 @@ pub(crate) struct CompareArgs {
     /// The mesh: AXIS=SIZE, outermost first
     #[arg(long, value_name = "AXIS=SIZE,…", default_value = "tp=4")]
     pub(crate) mesh: Mesh,
-    /// A layout to compare, repeatable: AXIS=PRESET,…, one preset for a mesh of one axis, or a layout file (TOML). All
-    /// presets that fit the mesh if it is left out
-    #[arg(long, value_name = "LAYOUT", help = layout_help())]
+    /// A layout to compare
+    #[arg(long, value_name = "LAYOUT", help = format!("{}. Repeatable; all presets that fit the mesh if it is left out", layout_help()))]
     pub(crate) layout: Vec<String>,
     #[command(flatten)]
     pub(crate) search: SearchArgs,
@@ -268,8 +267,8 @@ pub(crate) struct TrainArgs {
     /// The mesh: AXIS=SIZE, outermost first
     #[arg(long, value_name = "AXIS=SIZE,…", default_value = "dp=2,tp=2")]
     pub(crate) mesh: Mesh,
-    /// The layout [default: dp=data,tp=megatron where the mesh has these axes, else auto]
-    #[arg(long, value_name = "LAYOUT", help = layout_help())]
+    /// The layout
+    #[arg(long, value_name = "LAYOUT", help = format!("{} [default: dp=data,tp=megatron where the mesh has these axes, else auto]", layout_help()))]
     pub(crate) layout: Option<String>,
     /// Times to go through the data
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]

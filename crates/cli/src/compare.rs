@@ -49,6 +49,11 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
             None => Failure::input("--layout: at least one layout was expected"),
         });
     };
+    if args.pareto && args.format == CompareFormat::Svg {
+        return Err(Failure::input(
+            "--pareto has no place in the svg figure; table, json or html was expected",
+        ));
+    }
     let mut pareto = None;
     if args.pareto {
         let front = training.pareto(&args.mesh, &machine);
@@ -59,7 +64,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let text = match args.format {
         CompareFormat::Table => table::compare(&report, args.output.is_none()),
         CompareFormat::Json => output::json(&report)?,
-        CompareFormat::Html => html::report(&report, &all, &machine),
+        CompareFormat::Html => html::report(&report, &all, &machine, args.search.memory_limit),
         CompareFormat::Svg => html::figure(&report),
     };
     output::write(&text, args.output.as_deref())

@@ -74,6 +74,17 @@ fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
+/// Whether a plan is optimal: `yes` if the checker verified it, else what is known.
+pub(crate) fn optimal(plan: &PlanReport) -> String {
+    if plan.certificate.proves_optimal {
+        "yes".to_owned()
+    } else if plan.optimal {
+        "yes, not certified".to_owned()
+    } else {
+        format!("≥ {}", bytes(plan.lower_bound_bytes))
+    }
+}
+
 /// The table of `compare`.
 pub(crate) fn compare(report: &Report, styled: bool) -> String {
     let letters = boundary_letters(&report.plans);
@@ -103,13 +114,7 @@ pub(crate) fn compare(report: &Report, styled: bool) -> String {
             right(count(totals.flops_per_device)),
             right(bytes(totals.peak_bytes_per_device)),
             right(seconds(totals.predicted_seconds)),
-            Cell::new(if plan.certificate.proves_optimal {
-                "yes".to_owned()
-            } else if plan.optimal {
-                "yes, not certified".to_owned()
-            } else {
-                format!("≥ {}", bytes(plan.lower_bound_bytes))
-            }),
+            Cell::new(optimal(plan)),
             Cell::new(letter),
         ]);
     }

@@ -22,8 +22,8 @@ pub(crate) struct Verifier {
     program: Program,
     gradients: Trainer,
     ranks: usize,
-    /// Steps compared.
-    pub(crate) steps: u64,
+    /// The first and the last step compared, by number from 1; all between were too.
+    steps: Option<(u64, u64)>,
     /// Elements compared, over all steps.
     pub(crate) elements: u64,
     /// Elements of which the bound says nothing.
@@ -45,7 +45,7 @@ impl Verifier {
             program: planned.program().clone(),
             gradients: Trainer::threads(&plan).map_err(Failure::no)?,
             ranks: mesh.size(),
-            steps: 0,
+            steps: None,
             elements: 0,
             unbounded: 0,
             worst: (0.0, String::new(), 0),
@@ -104,16 +104,16 @@ impl Verifier {
                 compare(format!("{} after the step", output.name), output.node, actual)?;
             }
         }
-        self.steps += 1;
+        self.steps = Some((self.steps.map_or(number, |(first, _)| first), number));
         Ok(report)
     }
 
     /// What was shown, on one line.
     pub(crate) fn summary(&self) -> String {
-        let steps = if self.steps == 1 {
-            "step 1".to_owned()
-        } else {
-            format!("steps 1 to {}", self.steps)
+        let steps = match self.steps {
+            None => "no step".to_owned(),
+            Some((first, last)) if first == last => format!("step {first}"),
+            Some((first, last)) => format!("steps {first} to {last}"),
         };
         let worst = match &self.worst {
             (ratio, what, step) if *ratio > 0.0 => {

@@ -33,9 +33,9 @@ impl Axis {
         Self::new(largest.max(4) as f64, 1.0, unit)
     }
 
-    /// Four to eight steps of 1, 2 or 5 times a power of ten.
+    /// Four to ten steps of 1, 2 or 5 times a power of ten.
     fn new(largest: f64, scale: f64, unit: &'static str) -> Self {
-        let largest = (largest / scale).max(f64::MIN_POSITIVE);
+        let largest = if largest > 0.0 { largest / scale } else { 1.0 };
         let rough = largest / 4.0;
         let power = 10_f64.powf(rough.log10().floor());
         let step = [5.0, 2.0].into_iter().map(|m| m * power).find(|&s| s <= rough).unwrap_or(power);
@@ -50,6 +50,12 @@ impl Axis {
             at += 1.0;
         }
         Self { end: steps * step * scale, ticks, unit }
+    }
+
+    /// Whether so many bytes are on the axis.
+    #[allow(clippy::cast_precision_loss)]
+    pub(super) fn reaches(&self, bytes: u64) -> bool {
+        bytes as f64 <= self.end
     }
 
     /// Where a value lies, from 0 to `length`.
@@ -76,6 +82,8 @@ mod tests {
             let largest = largest as f64;
             assert!(axis.end >= largest && (largest == 0.0 || axis.end <= 1.5 * largest));
             assert!((2..=12).contains(&axis.ticks.len()), "{largest}: {}", axis.ticks.len());
+            let labels: std::collections::BTreeSet<_> = axis.ticks.iter().map(|t| &t.1).collect();
+            assert_eq!(labels.len(), axis.ticks.len(), "{largest}");
         }
         let axis = Axis::bytes(20_520);
         let labels: Vec<&str> = axis.ticks.iter().map(|(_, label)| label.as_str()).collect();

@@ -1,9 +1,10 @@
 //! Bytes sent against peak memory: what each layout trades for what.
 
 use maud::{Markup, html};
-use shardgrad::report::PlanReport;
+use shardgrad::report::{ParetoPoint, ParetoReport, PlanReport};
 
 use super::axis::{Axis, px};
+use crate::units::bytes;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
@@ -95,10 +96,14 @@ fn labels(points: &[Point], x: impl Fn(u64) -> f64, y: impl Fn(u64) -> f64) -> V
 
 /// The figure.
 #[allow(clippy::cast_precision_loss)]
-pub(super) fn figure(plans: &[PlanReport]) -> Markup {
+pub(super) fn figure(plans: &[PlanReport], pareto: Option<&ParetoReport>) -> Markup {
     let points = points(plans);
-    let sent = Axis::bytes(points.iter().map(|p| p.sent).max().unwrap_or(0));
-    let peak = Axis::bytes(points.iter().map(|p| p.peak).max().unwrap_or(0));
+    let front = pareto.map_or(&[][..], |front| &front.points);
+    let most = |own: &dyn Fn(&Point) -> u64, of: &dyn Fn(&ParetoPoint) -> u64| {
+        points.iter().map(own).chain(front.iter().map(of)).max().unwrap_or(0)
+    };
+    let sent = Axis::bytes(most(&|p| p.sent, &|p| p.bytes_per_device));
+    let peak = Axis::bytes(most(&|p| p.peak, &|p| p.peak_bytes_per_device));
     let x = |bytes: u64| LEFT + sent.at(bytes as f64, WIDTH);
     let y = |bytes: u64| TOP + HEIGHT - peak.at(bytes as f64, HEIGHT);
     // From the top edge down its steps to the right edge: what lies beyond is beaten.
@@ -128,6 +133,11 @@ pub(super) fn figure(plans: &[PlanReport]) -> Markup {
             text.small.mid x=(px(LEFT + WIDTH / 2.0)) y=(px(bottom + 36.0)) { "sent per device and step, " (sent.unit) }
             text.small.mid transform=(format!("translate(16 {}) rotate(-90)", px(TOP + HEIGHT / 2.0))) { "peak per device, " (peak.unit) }
             path.front d=(path) {}
+            @for point in front {
+                rect.outline x=(px(x(point.bytes_per_device) - 4.0)) y=(px(y(point.peak_bytes_per_device) - 4.0)) width="8" height="8" {
+                    title { (bytes(point.bytes_per_device)) " sent, " (bytes(point.peak_bytes_per_device)) " at the peak" }
+                }
+            }
             @for point in &points { circle cx=(px(x(point.sent))) cy=(px(y(point.peak))) r="5" fill="#0072b2" {} }
             @for label in labels(&points, x, y) { text.strong x=(px(label.left)) y=(px(label.base)) { (label.text) } }
         }

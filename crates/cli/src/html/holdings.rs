@@ -138,7 +138,7 @@ impl Pictures {
         }
     }
 
-    /// From one rank's picture to the next: wide enough for the largest local shape, which is rank 0's.
+    /// From one rank's picture to the next: wide enough for the whole shape, which no local one exceeds.
     fn step(&self, shape: &[usize]) -> f64 {
         let whole = local(&Block::whole(shape)).chars().count();
         #[allow(clippy::cast_precision_loss)]

@@ -30,7 +30,7 @@ fn columns(profile: &[Categories]) -> Vec<[u64; 6]> {
 
 /// The figure of the rank with the largest peak.
 #[allow(clippy::cast_precision_loss)]
-pub(super) fn figure(planned: &Planned) -> Markup {
+pub(super) fn figure(planned: &Planned, limit: Option<u64>) -> Markup {
     let plan = planned.plan();
     let peak = memory::peak(plan);
     let columns = columns(&memory::profile(plan, peak.rank));
@@ -86,7 +86,12 @@ pub(super) fn figure(planned: &Planned) -> Markup {
                 text.small.end x=(px(LEFT - 8.0)) y=(px(y + 4.0)) { (label) }
             }
             path.axis d=(format!("M{0} {1}V{2}H{3}", px(LEFT), px(TOP), px(bottom), px(LEFT + WIDTH))) {}
-            text.small x=(px(LEFT)) y=(px(bottom + 18.0)) { "held by rank " (peak.rank) ", " (axis.unit) ", over the plan's " (plan.nodes.len()) " nodes in order; peak " (bytes(peak.bytes)) }
+            text.small x=(px(LEFT)) y=(px(bottom + 18.0)) { "held by rank " (peak.rank) ", " (axis.unit) ", over the plan's " (plan.nodes.len()) " nodes in order; peak " (bytes(peak.bytes))
+                @if let Some(limit) = limit { "; limit " (bytes(limit)) @if !axis.reaches(limit) { ", above this figure" } } }
+            @if let Some(limit) = limit.filter(|&l| axis.reaches(l)) {
+                @let y = px(bottom - axis.at(limit as f64, HEIGHT));
+                line.stalled x1=(px(LEFT)) x2=(px(LEFT + WIDTH)) y1=(y) y2=(y) { title { "limit " (bytes(limit)) } }
+            }
         }
     }
 }

@@ -17,8 +17,13 @@ use shardgrad::core::Machine;
 use shardgrad::report::Report;
 
 /// The page of a comparison.
-pub(crate) fn report(report: &Report, planned: &[Planned], machine: &Machine) -> String {
-    page::page(report, planned, machine).into_string()
+pub(crate) fn report(
+    report: &Report,
+    planned: &[Planned],
+    machine: &Machine,
+    limit: Option<u64>,
+) -> String {
+    page::page(report, planned, machine, limit).into_string()
 }
 
 /// The figure of bytes and launches, as a file of its own.

@@ -11,7 +11,12 @@ use super::{bars, frontier, memory, timeline};
 use crate::table;
 use crate::units::{bytes, count, seconds};
 
-pub(super) fn page(report: &Report, planned: &[Planned], machine: &Machine) -> Markup {
+pub(super) fn page(
+    report: &Report,
+    planned: &[Planned],
+    machine: &Machine,
+    limit: Option<u64>,
+) -> Markup {
     let letters = table::boundary_letters(&report.plans);
     let model = &report.model;
     let pictures = Pictures::of(planned);
@@ -41,10 +46,11 @@ pub(super) fn page(report: &Report, planned: &[Planned], machine: &Machine) -> M
                     (wide("Communication", &bars::figure(&report.plans, false)))
                     h2 { "Communication against memory" }
                     figure {
-                        (wide("Communication against memory", &frontier::figure(&report.plans)))
-                        figcaption { "Numbers are those of the table. No plan of this page lies below and left of the dashed line." }
+                        (wide("Communication against memory", &frontier::figure(&report.plans, report.pareto.as_ref())))
+                        figcaption { "Numbers are those of the table. No plan of the table lies below and left of the dashed line."
+                            @if let Some(front) = &report.pareto { " Squares: plans of auto that trade the one for the other" @if front.exact { "; there are none below and left of them." } @else { ", the best of those looked at." } } }
                     }
-                    @for (i, (plan, made)) in report.plans.iter().zip(planned).enumerate() { (section(i + 1, plan, made, pictures.as_ref(), machine)) }
+                    @for (i, (plan, made)) in report.plans.iter().zip(planned).enumerate() { (section(i + 1, plan, made, pictures.as_ref(), machine, limit)) }
                 }
             }
         }
@@ -72,7 +78,7 @@ fn comparison(plans: &[PlanReport], letters: &[String]) -> Markup {
                     td.n { (count(totals.flops_per_device)) }
                     td.n { (bytes(totals.peak_bytes_per_device)) }
                     td.n { (seconds(totals.predicted_seconds)) }
-                    td { @if plan.optimal { "yes" } @else { "≥ " (bytes(plan.lower_bound_bytes)) } }
+                    td { (table::optimal(plan)) }
                     td { (letter) }
                 }
             } }
@@ -86,6 +92,7 @@ fn section(
     made: &Planned,
     pictures: Option<&Pictures>,
     machine: &Machine,
+    limit: Option<u64>,
 ) -> Markup {
     html! {
         section.plan id=(format!("plan{number}")) {
@@ -100,7 +107,7 @@ fn section(
             p { "A step on paper, by the machine model: collectives run beside computing, from where their operand is made until somebody reads the result." }
             (wide("Schedule", &timeline::figure(made, machine)))
             h3 { "Memory over the step" }
-            (wide("Memory over the step", &memory::figure(made)))
+            (wide("Memory over the step", &memory::figure(made, limit)))
         }
     }
 }

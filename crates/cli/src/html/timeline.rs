@@ -53,6 +53,9 @@ pub(super) fn figure(planned: &Planned, machine: &Machine) -> Markup {
             seconds(event.end - event.start)
         )
     };
+    // Where the last result is computed; what is still under way then is waited for as well.
+    let computed =
+        timeline.events.iter().filter(|e| e.links.is_empty()).map(|e| e.end).fold(0.0, f64::max);
     let exposed: Vec<&Event> = timeline.events.iter().filter(|e| e.stalled > 0.0).collect();
     html! {
         svg viewBox=(format!("0 0 {} {}", px(LEFT + WIDTH + 20.0), px(bottom + 40.0))) role="img"
@@ -81,6 +84,11 @@ pub(super) fn figure(planned: &Planned, machine: &Machine) -> Markup {
                 rect.stalled x=(px(x(event.start - event.stalled))) y=(px(top(event) + 4.0))
                     width=(px(x(event.start) - x(event.start - event.stalled))) height=(px(LANE - 8.0)) {
                     title { (event.node) " waits: " (seconds(event.stalled)) }
+                }
+            }
+            @if summary.step_seconds > computed {
+                rect.stalled x=(px(x(computed))) y=(px(TOP + 4.0)) width=(px(x(summary.step_seconds) - x(computed))) height=(px(LANE - 8.0)) {
+                    title { "the step waits: " (seconds(summary.step_seconds - computed)) }
                 }
             }
             path.axis d=(format!("M{} {}H{}", px(LEFT), px(bottom), px(LEFT + WIDTH))) {}

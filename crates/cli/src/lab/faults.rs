@@ -33,9 +33,13 @@ impl Fault {
     /// Why a plan cannot have the fault.
     pub(super) fn impossible(self) -> &'static str {
         match self {
-            Fault::Dropped | Fault::Repeated => "This plan reduces nothing but the scalar loss.",
+            Fault::Dropped | Fault::Repeated => {
+                "This plan reduces nothing but the scalar loss, or it makes no difference."
+            }
             Fault::BiasBeforeSum => "In this plan no bias is added to a sum that was pending.",
-            Fault::Order => "No gradient of this plan lies in blocks of equal size.",
+            Fault::Order => {
+                "No gradient of this plan lies in blocks of which the first two have one size."
+            }
         }
     }
 

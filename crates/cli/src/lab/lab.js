@@ -87,7 +87,7 @@
       const sent = step.moves.messages.map(([from, to, n]) => `${from}→${to}: ${n}`).join(", ");
       return `Sent per rank: ${step.moves.bytes.join(", ")} bytes. Elements from → to: ${sent || "none"}. ${step.moves.why}`;
     }
-    if (step.op === "taken for") return "Nothing is done: the value is taken to lie otherwise than it does. This is the fault.";
+    if (step.op === "taken for") return "Nothing is done: the value is taken to lie so.";
     if (step.pending) return "Each rank holds a term (hatched); the value is the sum of the terms.";
     if (step.layout.startsWith("S")) return "Each rank holds a block, complete.";
     return step.operands.length ? "Each rank computes all of it." : "Each rank holds all of it.";

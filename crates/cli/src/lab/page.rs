@@ -50,7 +50,7 @@ pub(super) fn page(data: &str) -> String {
                             div id="stage" aria-live="polite" {}
                         }
                         h3 { "What it comes to" }
-                        p { "The network's output and the gradients, beside those of one device." }
+                        p { "The network's output, the loss and the gradients, beside those of one device." }
                         div id="verdict" {}
                     }
                     section aria-labelledby="map-title" {
