@@ -1,7 +1,7 @@
 //! Whether a certificate proves what it says: that no plan of its space costs less than its bound.
 //!
-//! The costs of all plans are rebuilt from core's tables ([`network`]), the claim of each bag is compared with every
-//! entry of what it minimises ([`bags`]), and the plan's own cost is counted from its nodes. Nothing is searched for:
+//! The costs of all plans are rebuilt from core's tables (module `network`), the claim of each bag is compared with every
+//! entry of what it minimises (module `bags`), and the plan's own cost is counted from its nodes. Nothing is searched for:
 //! in which order bags are made is the certificate's to say, and any order gives a bound.
 
 mod bags;
