@@ -7,25 +7,16 @@ use std::collections::BTreeMap;
 use shardgrad_core::{Algorithm, Machine, Mesh, Op, TransitionKind};
 use shardgrad_graph::check::check;
 use shardgrad_graph::plan::PlannedTransition;
-use shardgrad_graph::{Activation, LayerSpec, MlpSpec, Optimizer, Plan, Program};
+use shardgrad_graph::{Activation, MlpSpec, Optimizer, Plan, Program};
 use shardgrad_planner::{Free, LayoutRequest, Objective, Options, Planned, cost_of, plan};
+use support::layers;
 
 fn mesh(text: &str) -> Mesh {
     text.parse().unwrap()
 }
 
 fn mlp(batch: usize, widths: &[usize], bias: bool, activation: Activation) -> MlpSpec {
-    let last = widths.len() - 2;
-    let layers = widths
-        .windows(2)
-        .enumerate()
-        .map(|(i, pair)| LayerSpec {
-            inputs: pair[0],
-            outputs: pair[1],
-            bias,
-            activation: if i == last { Activation::None } else { activation },
-        })
-        .collect();
+    let layers = layers(widths, bias, activation);
     MlpSpec { layers, ..MlpSpec::new("mlp", batch) }
 }
 

@@ -5,28 +5,16 @@ mod support;
 use shardgrad_core::{DType, Machine, Mesh};
 use shardgrad_graph::certificate::{Bound, Certificate, Work};
 use shardgrad_graph::check::optimality::{Verdict, verify};
-use shardgrad_graph::{
-    Activation, Graph, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program,
-};
+use shardgrad_graph::{Activation, Graph, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program};
 use shardgrad_planner::{Free, LayoutRequest, Objective, Options, Planned, Redundant, plan};
-use support::{proven, proven_optimal};
+use support::{layers, proven, proven_optimal};
 
 fn mesh(text: &str) -> Mesh {
     text.parse().unwrap()
 }
 
 fn mlp(batch: usize, widths: &[usize], loss: Loss, optimizer: &str) -> Program {
-    let last = widths.len() - 2;
-    let layers = widths
-        .windows(2)
-        .enumerate()
-        .map(|(i, pair)| LayerSpec {
-            inputs: pair[0],
-            outputs: pair[1],
-            bias: true,
-            activation: if i == last { Activation::None } else { Activation::Relu },
-        })
-        .collect();
+    let layers = layers(widths, true, Activation::Relu);
     let optimizer = Optimizer::named(optimizer).unwrap();
     let spec = MlpSpec { layers, loss, optimizer, ..MlpSpec::new("mlp", batch) };
     spec.training_program().unwrap()

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use shardgrad_core::{DType, Mesh};
 use shardgrad_graph::check::check;
-use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, Plan, Program};
+use shardgrad_graph::{Activation, Loss, MlpSpec, Optimizer, Plan, Program};
 use shardgrad_planner::{LayoutRequest, Options, Planned, cost_of, plan};
+use support::layers;
 
 fn mesh(text: &str) -> Mesh {
     text.parse().unwrap()
@@ -19,17 +20,7 @@ fn request(text: &str) -> LayoutRequest {
 
 /// An MLP with these widths, ReLU between layers, mse loss.
 fn mlp(batch: usize, widths: &[usize], bias: bool) -> MlpSpec {
-    let last = widths.len() - 2;
-    let layers = widths
-        .windows(2)
-        .enumerate()
-        .map(|(i, pair)| LayerSpec {
-            inputs: pair[0],
-            outputs: pair[1],
-            bias,
-            activation: if i == last { Activation::None } else { Activation::Relu },
-        })
-        .collect();
+    let layers = layers(widths, bias, Activation::Relu);
     MlpSpec { layers, ..MlpSpec::new("mlp", batch) }
 }
 
