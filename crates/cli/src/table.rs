@@ -249,12 +249,14 @@ pub(crate) fn boundary_note(report: &Report, letters: &[String]) -> String {
     note
 }
 
-/// Whether a value is optimizer state, `m(w0)`, with the layout of its parameter, `w0`.
+/// The parameter whose optimizer state a name is: `w0` of `m(w0)`.
+pub(crate) fn parameter_of(state: &str) -> Option<&str> {
+    state.strip_prefix(['m', 'v'])?.strip_prefix('(')?.strip_suffix(')')
+}
+
+/// Whether a value is optimizer state with the layout of its parameter.
 fn follows_parameter(name: &str, layout: &str, boundary: &BTreeMap<String, String>) -> bool {
-    ["m(", "v("]
-        .iter()
-        .filter_map(|prefix| name.strip_prefix(prefix)?.strip_suffix(')'))
-        .any(|parameter| boundary.get(parameter).is_some_and(|l| l == layout))
+    parameter_of(name).and_then(|p| boundary.get(p)).is_some_and(|l| l == layout)
 }
 
 /// The collectives of one plan.

@@ -5,28 +5,23 @@
 
 use serde_json::{Value, json};
 use shardgrad::Planned;
-use shardgrad::core::{AxisSet, Machine};
+use shardgrad::core::{AxisSet, Machine, Mesh};
 use shardgrad::simulate::simulate;
 
 /// The trace as JSON.
 pub(crate) fn trace(planned: &Planned, machine: &Machine) -> String {
     let (plan, timeline) = (planned.plan(), simulate(planned.plan(), machine));
-    let mut lanes = vec![AxisSet::default()];
-    let mut events: Vec<Value> = Vec::new();
-    for event in &timeline.events {
-        let lane = lanes.iter().position(|l| *l == event.links).unwrap_or_else(|| {
-            lanes.push(event.links);
-            lanes.len() - 1
-        });
+    let lanes = timeline.lanes();
+    let events = timeline.events.iter().map(|event| {
         let node = plan.node(event.node);
-        events.push(json!({
+        json!({
             "name": node.op.name(),
             "cat": if event.links.is_empty() { "compute" } else { "communication" },
             "ph": "X",
             "ts": event.start * 1e6,
             "dur": (event.end - event.start) * 1e6,
             "pid": 0,
-            "tid": lane,
+            "tid": lanes.iter().position(|l| *l == event.links),
             "args": {
                 "node": event.node.to_string(),
                 "op": node.op.to_string(),
@@ -34,16 +29,21 @@ pub(crate) fn trace(planned: &Planned, machine: &Machine) -> String {
                 "layout": plan.layout(event.node).display(&plan.mesh).to_string(),
                 "waited_for_by": event.wait.map(|id| id.to_string()),
             },
-        }));
-    }
+        })
+    });
     let named = lanes.iter().enumerate().map(|(lane, links)| {
-        let name = if links.is_empty() {
-            "computing".to_owned()
-        } else {
-            format!("sending over {}", plan.mesh.axis_names(*links))
-        };
+        let name = lane_name(&plan.mesh, *links);
         json!({ "name": "thread_name", "ph": "M", "pid": 0, "tid": lane, "args": { "name": name } })
     });
     let all: Vec<Value> = named.chain(events).collect();
     json!({ "displayTimeUnit": "ns", "traceEvents": all }).to_string()
+}
+
+/// What a lane of a timeline shows.
+pub(crate) fn lane_name(mesh: &Mesh, links: AxisSet) -> String {
+    if links.is_empty() {
+        "computing".to_owned()
+    } else {
+        format!("sending over {}", mesh.axis_names(links))
+    }
 }

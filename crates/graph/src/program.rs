@@ -81,6 +81,15 @@ impl Program {
             .or_else(|| self.names.iter().find(|(_, n)| **n == id).map(|(name, _)| name.as_str()))
     }
 
+    /// All names of a value in alphabetical order, and the names of outputs that are the name of no value.
+    #[must_use]
+    pub fn names_of(&self, id: NodeId) -> Vec<&str> {
+        let given = self.names.iter().filter(|(_, named)| **named == id).map(|(name, _)| name);
+        let outputs = self.outputs.iter().filter(|o| o.node == id).map(|o| &o.name);
+        let unnamed = outputs.filter(|name| !self.names.contains_key(*name));
+        given.chain(unnamed).map(String::as_str).collect()
+    }
+
     /// The users of every node, in order, one entry per operand position.
     #[must_use]
     pub fn users(&self) -> Vec<Vec<(NodeId, usize)>> {

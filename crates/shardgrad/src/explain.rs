@@ -31,12 +31,9 @@ pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
         let scalar = if c.scalar { ", a scalar" } else { "" };
         let _ = writeln!(
             text,
-            "{}. {} {} over {} of {}{scalar}: {} → {}, {} bytes per device ({} elements)",
+            "{}. {}{scalar}: {} → {}, {} bytes per device ({} elements)",
             index + 1,
-            c.phase,
-            c.kind,
-            c.axes.join(", "),
-            c.tensor,
+            c.movement(),
             c.from,
             c.to,
             c.bytes_per_device,

@@ -164,6 +164,13 @@ pub struct CollectiveReport {
     pub why: String,
 }
 
+impl CollectiveReport {
+    /// What moves: `forward all_reduce over tp of h0·w1`.
+    pub(crate) fn movement(&self) -> String {
+        format!("{} {} over {} of {}", self.phase, self.kind, self.axes.join(", "), self.tensor)
+    }
+}
+
 /// Sums over a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TotalsReport {

@@ -74,6 +74,19 @@ pub struct Summary {
 }
 
 impl Timeline {
+    /// What runs side by side: computing, which no axis carries, and then each set of axes that carries collectives, in the
+    /// order in which they first do.
+    #[must_use]
+    pub fn lanes(&self) -> Vec<AxisSet> {
+        let mut lanes = vec![AxisSet::default()];
+        for event in &self.events {
+            if !lanes.contains(&event.links) {
+                lanes.push(event.links);
+            }
+        }
+        lanes
+    }
+
     /// The collectives in time: when each is under way, who waits for it, and how long the device stands still there.
     #[must_use]
     pub fn text(&self, plan: &Plan) -> String {

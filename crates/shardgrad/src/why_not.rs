@@ -114,11 +114,8 @@ impl<'a> WhyNot<'a> {
             for c in collectives {
                 let _ = writeln!(
                     text,
-                    "  {} {} over {} of {}: {} → {}, {} bytes{}",
-                    c.phase,
-                    c.kind,
-                    c.axes.join(", "),
-                    c.tensor,
+                    "  {}: {} → {}, {} bytes{}",
+                    c.movement(),
                     c.from,
                     c.to,
                     c.bytes_per_device,

@@ -1,14 +1,12 @@
 //! Bytes and launches per layout, stacked by phase.
 
 use maud::{Markup, PreEscaped, html};
-use shardgrad::graph::Phase;
 use shardgrad::report::PlanReport;
 
 use super::axis::{Axis, px};
-use super::style::{FIGURE, PHASES};
+use super::style::{FIGURE, PHASES, phase_colour};
 use crate::units::{bytes, of};
 
-const PHASE: [Phase; 3] = [Phase::Forward, Phase::Backward, Phase::Update];
 /// Height of a row, left edge of the bars, lengths of both panels, and the gap between them.
 const ROW: f64 = 22.0;
 const LEFT: f64 = 210.0;
@@ -22,7 +20,7 @@ fn by_phase(
     plan: &PlanReport,
     count: impl Fn(&shardgrad::report::CollectiveReport) -> u64,
 ) -> [u64; 3] {
-    PHASE.map(|phase| {
+    PHASES.map(|phase| {
         plan.collectives.iter().filter(|c| !c.scalar && c.phase == phase).map(&count).sum()
     })
 }
@@ -46,9 +44,9 @@ pub(super) fn figure(plans: &[PlanReport], alone: bool) -> Markup {
                 style { (PreEscaped(format!("svg {{ color: #1b1f24; }}{FIGURE}"))) }
                 rect width="100%" height="100%" fill="#fff" {}
             }
-            @for (i, phase) in PHASE.iter().enumerate() {
+            @for (i, phase) in PHASES.iter().enumerate() {
                 @let x = LEFT + 110.0 * f64::from(u32::try_from(i).unwrap_or(0));
-                rect x=(px(x)) y="6" width="11" height="11" fill=(PHASES[i]) {}
+                rect x=(px(x)) y="6" width="11" height="11" fill=(phase_colour(PHASES[i])) {}
                 text x=(px(x + 16.0)) y="16" { (phase) }
             }
             (panel(LEFT, BYTES, bottom, &b, "sent per device and step"))
@@ -88,8 +86,8 @@ fn stack(
         @for (i, &part) in parts.iter().enumerate() {
             @if part > 0 {
                 rect x=(px(edge(i))) y=(px(top + 4.0)) width=(px((edge(i + 1) - edge(i)).max(0.5)))
-                    height=(px(ROW - 8.0)) fill=(PHASES[i]) {
-                    title { (PHASE[i]) ": " (if axis.unit == "launches" { of(part, "launch", "launches") } else { bytes(part) }) }
+                    height=(px(ROW - 8.0)) fill=(phase_colour(PHASES[i])) {
+                    title { (PHASES[i]) ": " (if axis.unit == "launches" { of(part, "launch", "launches") } else { bytes(part) }) }
                 }
             }
         }

@@ -3,8 +3,6 @@
 //! A filled part is held complete; a hatched one is a term of a pending sum. A picture depends on shape and layout only:
 //! each is in the page once and used wherever it is wanted.
 
-use std::collections::BTreeMap;
-
 use maud::{Markup, html};
 use shardgrad::Planned;
 use shardgrad::core::geometry::{Block, block};
@@ -13,6 +11,7 @@ use shardgrad::graph::{NodeId, Plan};
 
 use super::axis::px;
 use super::style::RANKS;
+use crate::table::parameter_of;
 
 /// Ranks that are drawn; more would only repeat the pattern.
 const MOST: usize = 8;
@@ -35,27 +34,24 @@ struct Held {
 /// does is left out.
 fn values(planned: &Planned) -> Vec<Held> {
     let (program, plan) = (planned.program(), planned.plan());
-    let mut names: BTreeMap<NodeId, Vec<&str>> = BTreeMap::new();
-    for (name, id) in &program.names {
-        names.entry(*id).or_default().push(name);
-    }
-    let layouts = |name: &str| program.named(name).map(|id| layouts(plan, id));
     let mut found = Vec::new();
-    for (id, names) in names {
-        let parameter = names
-            .iter()
-            .find_map(|n| n.strip_prefix(['m', 'v'])?.strip_prefix('(')?.strip_suffix(')'));
-        if parameter.is_some_and(|p| {
-            layouts(p).is_some_and(|of| of.first() == layouts(names[0]).unwrap_or_default().first())
-        }) {
+    for id in program.ids() {
+        let (ty, names) = (&program.node(id).ty, program.names_of(id));
+        if names.is_empty() || ty.rank() == 0 {
             continue;
         }
-        let ty = &program.node(id).ty;
-        if ty.rank() > 0 {
-            let name = names.join(", ");
-            let held = self::layouts(plan, id).into_iter();
-            found.extend(held.map(|layout| Held { name: name.clone(), ty: ty.clone(), layout }));
+        let held = layouts(plan, id);
+        let parameter =
+            names.iter().find_map(|name| parameter_of(name)).and_then(|p| program.named(p));
+        if parameter.is_some_and(|p| layouts(plan, p).first() == held.first()) {
+            continue;
         }
+        let name = names.join(", ");
+        found.extend(held.into_iter().map(|layout| Held {
+            name: name.clone(),
+            ty: ty.clone(),
+            layout,
+        }));
     }
     found
 }

@@ -1,12 +1,23 @@
 //! Colours and style sheets. The colours are those of Okabe and Ito (*Color Universal Design*, 2008), which stay apart
 //! for colour-blind readers; wherever they tell things apart, a label or a pattern does too.
 
+use shardgrad::graph::Phase;
+
 /// Colours of ranks, in turn.
 pub(super) const RANKS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#8a8a8a"];
 
-/// Colours of the phases forward, backward, update.
-pub(super) const PHASES: [&str; 3] = ["#0072b2", "#e69f00", "#009e73"];
+/// The phases of a step.
+pub(super) const PHASES: [Phase; 3] = [Phase::Forward, Phase::Backward, Phase::Update];
+
+/// The colour of a phase.
+pub(super) fn phase_colour(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Forward => "#0072b2",
+        Phase::Backward => "#e69f00",
+        Phase::Update => "#009e73",
+    }
+}
 
 /// Colours of what memory holds: inputs, parameters, state, activations, gradients, messages.
 pub(super) const CATEGORIES: [&str; 6] =

@@ -3,12 +3,12 @@
 
 use maud::{Markup, html};
 use shardgrad::Planned;
-use shardgrad::core::{AxisSet, Machine};
-use shardgrad::graph::Phase;
+use shardgrad::core::Machine;
 use shardgrad::simulate::{Event, simulate};
 
 use super::axis::{Axis, px};
-use super::style::PHASES;
+use super::style::{PHASES, phase_colour};
+use crate::trace::lane_name;
 use crate::units::seconds;
 
 const WIDTH: f64 = 700.0;
@@ -16,26 +16,13 @@ const LEFT: f64 = 150.0;
 const TOP: f64 = 30.0;
 const LANE: f64 = 26.0;
 
-fn phase_colour(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Forward => PHASES[0],
-        Phase::Backward => PHASES[1],
-        Phase::Update => PHASES[2],
-    }
-}
-
 /// The figure of one plan.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn figure(planned: &Planned, machine: &Machine) -> Markup {
     let plan = planned.plan();
     let timeline = simulate(plan, machine);
     let summary = &timeline.summary;
-    let mut lanes = vec![AxisSet::default()];
-    for event in &timeline.events {
-        if !lanes.contains(&event.links) {
-            lanes.push(event.links);
-        }
-    }
+    let lanes = timeline.lanes();
     let axis = Axis::seconds(summary.step_seconds);
     let bottom = TOP + LANE * lanes.len() as f64;
     let top = |event: &Event| {
@@ -60,7 +47,7 @@ pub(super) fn figure(planned: &Planned, machine: &Machine) -> Markup {
     html! {
         svg viewBox=(format!("0 0 {} {}", px(LEFT + WIDTH + 20.0), px(bottom + 40.0))) role="img"
             aria-label="The schedule of a step" {
-            @for (i, phase) in [Phase::Forward, Phase::Backward, Phase::Update].into_iter().enumerate() {
+            @for (i, phase) in PHASES.into_iter().enumerate() {
                 @let at = LEFT + 100.0 * i as f64;
                 rect x=(px(at)) y="4" width="11" height="11" fill=(phase_colour(phase)) {}
                 text.small x=(px(at + 15.0)) y="14" { (phase) }
@@ -73,7 +60,7 @@ pub(super) fn figure(planned: &Planned, machine: &Machine) -> Markup {
             }
             @for (i, links) in lanes.iter().enumerate() {
                 text.small.end x=(px(LEFT - 8.0)) y=(px(TOP + LANE * i as f64 + 17.0)) {
-                    @if links.is_empty() { "computing" } @else { "sending over " (plan.mesh.axis_names(*links)) }
+                    (lane_name(&plan.mesh, *links))
                 }
             }
             @for event in &timeline.events {

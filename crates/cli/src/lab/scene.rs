@@ -121,7 +121,6 @@ impl Lab {
                 let mesh = Mesh::new([("tp", devices)])?;
                 let layouts = Preset::ALL
                     .into_iter()
-                    .filter(|preset| *preset != Preset::Zero1)
                     .map(|preset| {
                         let planned = training
                             .clone()
@@ -231,20 +230,7 @@ fn variant(
 
 /// Names of a node's value, or its number.
 fn name(plan: &Plan, program: &Program, id: NodeId) -> String {
-    let origin = plan.origins[id.index()];
-    let mut names: Vec<&str> = program
-        .names
-        .iter()
-        .filter(|(_, n)| **n == origin)
-        .map(|(name, _)| name.as_str())
-        .collect();
-    names.extend(
-        program
-            .outputs
-            .iter()
-            .filter(|o| o.node == origin && !program.names.contains_key(&o.name))
-            .map(|o| o.name.as_str()),
-    );
+    let names = program.names_of(plan.origins[id.index()]);
     if names.is_empty() { id.to_string() } else { names.join(", ") }
 }
 

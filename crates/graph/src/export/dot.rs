@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use shardgrad_core::Op;
 
-use crate::node::{NodeId, Phase};
+use crate::node::{Node, NodeId, Phase};
 use crate::plan::Plan;
 use crate::program::Program;
 
@@ -46,7 +46,7 @@ pub fn dot(plan: &Plan, program: &Program) -> String {
                 "    n{} [label={}{}];",
                 id.index(),
                 quoted(&label(plan, program, id)),
-                style(&plan.node(id).op)
+                style(plan.node(id))
             );
         }
         out.push_str("  }\n");
@@ -91,12 +91,8 @@ fn label(plan: &Plan, program: &Program, id: NodeId) -> String {
     }];
     let origin = plan.origins[id.index()];
     let leaf = node.leaf_name();
-    let names: Vec<&str> = program
-        .names
-        .iter()
-        .filter(|(name, named)| **named == origin && leaf != Some(name.as_str()))
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let mut names = program.names_of(origin);
+    names.retain(|name| leaf != Some(*name));
     if !names.is_empty() {
         lines.push(names.join(", "));
     }
@@ -110,31 +106,14 @@ fn label(plan: &Plan, program: &Program, id: NodeId) -> String {
     lines.join("\n")
 }
 
-fn style(op: &Op) -> &'static str {
-    match op {
-        Op::Leaf(_) => ", style=filled, fillcolor=\"lightblue\"",
+fn style(node: &Node) -> &'static str {
+    match &node.op {
+        _ if node.leaf_role().is_some() => ", style=filled, fillcolor=\"lightblue\"",
         Op::Transition(t) if t.kind.is_collective() => {
             ", style=\"filled,bold\", fillcolor=\"orange\", shape=hexagon"
         }
         Op::Transition(_) => ", style=dashed",
-        Op::Fill(_)
-        | Op::Einsum(_)
-        | Op::Add
-        | Op::Sub
-        | Op::Mul
-        | Op::Div
-        | Op::Scale(_)
-        | Op::AddConst(_)
-        | Op::Unary(_)
-        | Op::Compare(_)
-        | Op::CompareConst(..)
-        | Op::Sum(_)
-        | Op::Max(_)
-        | Op::Broadcast(_)
-        | Op::Transpose(_)
-        | Op::Reshape(_)
-        | Op::OneHot { .. }
-        | Op::StopGradient
-        | Op::Constrain => "",
+        // An op is drawn plain, whatever it is.
+        _ => "",
     }
 }

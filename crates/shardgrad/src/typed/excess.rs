@@ -198,11 +198,8 @@ impl fmt::Display for Excess {
             for c in list {
                 writeln!(
                     f,
-                    "  {verb}: {} {} over {} of {}, {} → {}, {} bytes",
-                    c.phase,
-                    c.kind,
-                    c.axes.join(", "),
-                    c.tensor,
+                    "  {verb}: {}, {} → {}, {} bytes",
+                    c.movement(),
                     c.from,
                     c.to,
                     c.bytes_per_device,
