@@ -147,6 +147,21 @@ pub(crate) enum RedundantArg {
     Allow,
 }
 
+/// One layout of a model on a mesh.
+#[derive(Debug, Args)]
+pub(crate) struct OnePlanArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The mesh: AXIS=SIZE, outermost first
+    #[arg(long, value_name = "AXIS=SIZE,…", default_value = "tp=4")]
+    pub(crate) mesh: Mesh,
+    /// The layout
+    #[arg(long, value_name = "LAYOUT", default_value = "auto", help = layout_help())]
+    pub(crate) layout: String,
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
@@ -185,15 +200,7 @@ pub(crate) enum CompareFormat {
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    /// The mesh: AXIS=SIZE, outermost first
-    #[arg(long, value_name = "AXIS=SIZE,…", default_value = "tp=4")]
-    pub(crate) mesh: Mesh,
-    /// The layout
-    #[arg(long, value_name = "LAYOUT", default_value = "auto", help = layout_help())]
-    pub(crate) layout: String,
-    #[command(flatten)]
-    pub(crate) search: SearchArgs,
+    pub(crate) one: OnePlanArgs,
     /// Say of every collective why it is there and what would remove it
     #[arg(long)]
     pub(crate) explain: bool,
@@ -232,15 +239,7 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArgs {
     #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    /// The mesh: AXIS=SIZE, outermost first
-    #[arg(long, value_name = "AXIS=SIZE,…", default_value = "tp=4")]
-    pub(crate) mesh: Mesh,
-    /// The layout
-    #[arg(long, value_name = "LAYOUT", default_value = "auto", help = layout_help())]
-    pub(crate) layout: String,
-    #[command(flatten)]
-    pub(crate) search: SearchArgs,
+    pub(crate) one: OnePlanArgs,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = SimulateFormat::Table)]
     pub(crate) format: SimulateFormat,

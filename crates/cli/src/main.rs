@@ -1,4 +1,4 @@
-//! The `shardgrad` command: compare, plan, check, simulate, train, diagnose. The only place that reads arguments or prints.
+//! The `shardgrad` command. The only place that reads arguments or prints.
 
 mod args;
 mod check;

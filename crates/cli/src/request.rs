@@ -6,9 +6,11 @@ use shardgrad::core::{Machine, Mesh};
 use shardgrad::graph::{Activation, Loss};
 use shardgrad::optimizers::Adam;
 use shardgrad::planner::{Free, Objective, Options, Preset, Redundant};
-use shardgrad::{Batch, Error, LayoutFile, Mlp, ModelFile, Training, planner, read_machine};
+use shardgrad::{
+    Batch, Error, LayoutFile, Mlp, ModelFile, Planned, Training, planner, read_machine,
+};
 
-use crate::args::{FreeArg, ModelArgs, ObjectiveArg, RedundantArg, SearchArgs};
+use crate::args::{FreeArg, ModelArgs, ObjectiveArg, OnePlanArgs, RedundantArg, SearchArgs};
 use crate::failure::Failure;
 
 /// The training that is planned: a model file's, or that of the built-in digits.
@@ -66,6 +68,24 @@ pub(crate) fn with_layout(
         Some(FreeArg::All) => training.free(Free::All),
         None => training,
     })
+}
+
+/// The plan of one layout.
+pub(crate) fn planned(args: &OnePlanArgs, machine: &Machine) -> Result<Planned, Failure> {
+    planned_as(args, &args.layout, args.search.free, machine)
+}
+
+/// The plan of another layout of the same model, on the same mesh.
+pub(crate) fn planned_as(
+    args: &OnePlanArgs,
+    layout: &str,
+    free: Option<FreeArg>,
+    machine: &Machine,
+) -> Result<Planned, Failure> {
+    let training = with_search(training(&args.model)?, &args.search, machine);
+    with_layout(training, layout, free)?
+        .plan(&args.mesh, machine)
+        .map_err(|e| no_plan(&args.model, layout, e))
 }
 
 /// Why there is no plan, behind the places that its demands come from.

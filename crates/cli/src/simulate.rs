@@ -10,11 +10,8 @@ use crate::units::{bytes, seconds};
 use crate::{output, request};
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
-    let machine = request::machine(&args.model)?;
-    let training = request::with_search(request::training(&args.model)?, &args.search, &machine);
-    let planned = request::with_layout(training, &args.layout, args.search.free)?
-        .plan(&args.mesh, &machine)
-        .map_err(|e| request::no_plan(&args.model, &args.layout, e))?;
+    let machine = request::machine(&args.one.model)?;
+    let planned = request::planned(&args.one, &machine)?;
     let summary = simulate(planned.plan(), &machine).summary;
     let text = match args.format {
         SimulateFormat::Json => {
