@@ -21,7 +21,7 @@ use crate::messages::Advice;
 use crate::texts::{calls, text};
 
 /// Names of the guards that are walked here.
-pub(crate) const WALKED: [&str; 20] = [
+pub(crate) const WALKED: [&str; 21] = [
     "AnotherDimThan",
     "At",
     "CanBeSliced",
@@ -34,6 +34,7 @@ pub(crate) const WALKED: [&str; 20] = [
     "HasTermsToScatter",
     "IsShardOf",
     "LayoutOn",
+    "LayoutType",
     "MatmulNtOut",
     "MatmulOut",
     "MatmulTnOut",
@@ -232,4 +233,35 @@ fn numbers_of_mesh_axes() {
         )* };
     }
     by_mesh!(One, Two, Three);
+}
+
+/// What the message calls a layout is one, and nothing else is.
+#[test]
+fn a_layout_is_a_placement_or_a_tuple_of_two_or_three() {
+    let layouts = [
+        has!(Replicated: LayoutType),
+        has!(Shard<1>: LayoutType),
+        has!(PendingSum: LayoutType),
+        has!((Shard<0>, PendingSum): LayoutType),
+        has!((Replicated, Shard<1>, PendingSum): LayoutType),
+    ];
+    assert_eq!(layouts, [true; 5]);
+    let others = [
+        has!((): LayoutType),
+        has!((Replicated,): LayoutType),
+        has!(((Replicated, Replicated), Replicated): LayoutType),
+        has!((Replicated, Replicated, Replicated, Replicated): LayoutType),
+        has!((Replicated, usize): LayoutType),
+    ];
+    assert_eq!(others, [false; 5]);
+    let text = text("LayoutType");
+    for part in [
+        "a placement, or a tuple of two or three",
+        "`Replicated`",
+        "`Shard<DIM>`",
+        "`PendingSum`",
+        "the bare placement",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::messages::{self, Advice};
 use crate::singles;
 
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     include_str!("../../../core/src/types/axes.rs"),
     include_str!("../../../core/src/types/bias.rs"),
     include_str!("../../../core/src/types/cotangent.rs"),
@@ -15,6 +15,7 @@ const SOURCES: [&str; 12] = [
     include_str!("../../../core/src/types/matmul.rs"),
     include_str!("../../../core/src/types/matmul_nt.rs"),
     include_str!("../../../core/src/types/matmul_tn.rs"),
+    include_str!("../../../core/src/types/mod.rs"),
     include_str!("../../../core/src/types/reduce.rs"),
     include_str!("../../../core/src/types/stored.rs"),
     include_str!("../../../core/src/types/transition.rs"),
