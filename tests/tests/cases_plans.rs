@@ -1,7 +1,7 @@
 //! Cases from public bug reports: what plans must communicate, and what ops must do when the axis they work along is
 //! split. Kinds V (sharded-axis op), M (mesh), Q (plan).
 //!
-//! V7 (argmax) needs an op that does not exist. Q12 (chosen cost against exhaustive search) is the planner's own test.
+//! Q12 (chosen cost against exhaustive search) is the planner's own test.
 
 mod cases_everywhere;
 
@@ -91,12 +91,61 @@ fn case_v6_log_softmax_is_differentiated_under_any_loss() {
     everywhere(&g.finish(), &["tp=2", "tp=3"], &data, &[("grad(x)", &answer)]);
 }
 
-/// Row lookup: one_hot(ids) · table.
-fn lookup(ids: usize, rows: usize) -> Program {
+#[test]
+fn case_v7_argmax_over_a_sharded_dim_is_the_lowest_global_index() {
+    // Largest and smallest; ties; the same value in every block; the largest in the last.
+    for (x, most, least) in [
+        ([10., 5., 3., 8.], 0., 2.),
+        ([7., 1., 7., 1.], 0., 1.),
+        ([2., 2., 2., 2.], 0., 0.),
+        ([-9., -8., -7., -6.], 3., 0.),
+    ] {
+        let g = Graph::new("v7", F);
+        let v = g.input("x", [4]).unwrap();
+        g.output("argmax", v.argmax(0).unwrap(), OutputRole::Value).unwrap();
+        g.output("argmin", v.argmin(0).unwrap(), OutputRole::Value).unwrap();
+        let data = inputs([("x", value([4], F, &x))]);
+        let answers: [(&str, &[f64]); 2] = [("argmax", &[most]), ("argmin", &[least])];
+        everywhere(&g.finish(), &["tp=2", "tp=3"], &data, &answers);
+    }
+    // Rows of eight: two maxima of two elements move, no row.
+    let g = Graph::new("v7-rows", F);
+    let v = g.input("x", [2, 8]).unwrap();
+    g.output("argmax", v.argmax(1).unwrap().named("index").unwrap(), OutputRole::Value).unwrap();
+    let request = pinned(&[("x", "tp: S(1)"), ("index", "tp: R")]);
+    let planned = plan(&g.finish(), &mesh("tp=4"), &request);
+    assert_collectives!(planned, forward: [all_reduce(tp), all_reduce(tp)]);
+    assert!(planned.collectives().all(|c| c.ty.elements() == 2));
+}
+
+#[test]
+fn case_v7_the_largest_few_over_a_sharded_dim_come_in_order() {
+    let g = Graph::new("v7-top", F);
+    let x = g.param("x", [2, 5]).unwrap();
+    let (values, indices) = x.top_k(3, 1).unwrap();
+    let weights = g.fill(2.0, [2, 3]).unwrap().mul(g.iota(1, [2, 3]).unwrap()).unwrap();
+    outputs(&g, values.mul(weights).unwrap().sum_all().unwrap(), &[("x", x)]);
+    g.output("values", values, OutputRole::Value).unwrap();
+    g.output("indices", indices, OutputRole::Value).unwrap();
+    let data = inputs([("x", value([2, 5], F, &[4., 7., -1., 7., 5., 0., -3., -3., -9., -3.]))]);
+    let answers: [(&str, &[f64]); 3] = [
+        ("values", &[7., 7., 5., 0., -3., -3.]),
+        ("indices", &[1., 3., 4., 0., 1., 2.]),
+        ("grad(x)", &[0., 0., 0., 2., 4., 0., 2., 4., 0., 0.]),
+    ];
+    everywhere(&g.finish(), &["tp=2", "tp=3"], &data, &answers);
+}
+
+/// Rows of a table by so many ids, and their sum as the loss, in some equal micro-batches.
+fn lookup(ids: usize, rows: usize, batches: usize) -> Program {
     let g = Graph::new("lookup", F);
     let (id, table) = (g.labels("ids", [ids]).unwrap(), g.param("table", [rows, 1]).unwrap());
-    let y = id.one_hot(rows).unwrap().matmul(table).unwrap();
-    outputs(&g, y.sum_all().unwrap(), &[("table", table)]);
+    let y = table.lookup(id).unwrap().named("y").unwrap();
+    let mut loss = y.sum_all().unwrap();
+    for _ in 1..batches {
+        loss = loss.add(table.lookup(id).unwrap().sum_all().unwrap()).unwrap();
+    }
+    outputs(&g, loss, &[("table", table)]);
     g.output("y", y, OutputRole::Value).unwrap();
     g.finish()
 }
@@ -107,16 +156,23 @@ fn case_v9_repeated_ids_add_up_in_the_right_rows() {
         ("ids", value([4], DType::I32, &[0., 2., 5., 5.])),
         ("table", value([8, 1], F, &ramp(8))),
     ]);
-    let answers: [(&str, &[f64]); 2] =
-        [("grad(table)", &[1., 0., 1., 0., 0., 2., 0., 0.]), ("y", &[0., 2., 5., 5.])];
-    everywhere(&lookup(4, 8), &["tp=2", "tp=3"], &data, &answers);
+    for (batches, gradient) in
+        [(1, [1., 0., 1., 0., 0., 2., 0., 0.]), (2, [2., 0., 2., 0., 0., 4., 0., 0.])]
+    {
+        let answers: [(&str, &[f64]); 2] = [("grad(table)", &gradient), ("y", &[0., 2., 5., 5.])];
+        everywhere(&lookup(4, 8, batches), &["tp=2", "tp=3"], &data, &answers);
+    }
+    // A table that is split by rows stays where it is, and so does its gradient: only the rows that are read are added up.
+    let request = pinned(&[("table", "tp: S(0)"), ("ids", "tp: R"), ("y", "tp: R")]);
+    let planned = plan(&lookup(4, 8, 1), &mesh("tp=2"), &request);
+    assert_collectives!(planned, forward: [all_reduce(tp)], backward: []);
 }
 
 #[test]
 fn case_v12_an_uneven_table_is_read_by_the_rule_it_is_stored_by() {
     let data =
         inputs([("ids", value([7], DType::I32, &ramp(7))), ("table", value([7, 1], F, &ramp(7)))]);
-    everywhere(&lookup(7, 7), &["tp=2", "tp=4", "tp=5"], &data, &[("y", &ramp(7))]);
+    everywhere(&lookup(7, 7, 1), &["tp=2", "tp=4", "tp=5"], &data, &[("y", &ramp(7))]);
 }
 
 #[test]

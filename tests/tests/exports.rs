@@ -125,6 +125,46 @@ fn numpy_scripts_of_other_programs_hold() {
     }
 }
 
+/// Ops that take elements by place: the script's functions are written from their definitions, the draws' too.
+#[test]
+fn numpy_scripts_of_placed_ops_hold() {
+    if !has_numpy() {
+        return;
+    }
+    let g = Graph::new("placed", DType::F64);
+    let (x, table) = (g.input("x", [5, 4]).unwrap(), g.param("table", [7, 4]).unwrap());
+    let ids = g.labels("ids", [5]).unwrap();
+    let rows = table.lookup(ids).unwrap();
+    let early = g.iota(1, [5, 4]).unwrap().compare(Comparison::Le, g.iota(0, [5, 4]).unwrap());
+    let chosen = early.unwrap().choose(x, rows).unwrap().named("chosen").unwrap();
+    let dropped = chosen.dropout(0.3, g.key("key").unwrap()).unwrap().named("dropped").unwrap();
+    let joined =
+        g.concat(1, &[dropped, x.maximum(rows).unwrap(), x.minimum(rows).unwrap()]).unwrap();
+    let cut = joined.slice_by(1, 1, 12, 2).unwrap().pad(0, 1, 2, 0.5).unwrap();
+    let counts = ids.cast(DType::F64).unwrap();
+    g.output("cut", cut.cumsum(1).unwrap().reverse_cumsum(0).unwrap(), OutputRole::Value).unwrap();
+    g.output("counts", counts, OutputRole::Value).unwrap();
+    let loss = cut.square().unwrap().sum_all().unwrap();
+    g.output("loss", loss, OutputRole::Loss).unwrap();
+    let gradient = g.grad(loss, &[table]).unwrap()[0];
+    g.output("grad(table)", gradient, OutputRole::Gradient { of: table.id() }).unwrap();
+    let program = g.finish();
+    for (mesh, pins) in [
+        ("t=3", vec![("table", "t: S(0)"), ("x", "t: S(0)"), ("dropped", "t: S(0)")]),
+        ("a=2, b=2", vec![("table", "a: S(0), b: S(1)"), ("dropped", "a: S(1), b: S(0)")]),
+        (
+            "a=2, b=5",
+            vec![("table", "b: S(0)"), ("ids", "a: S(0)"), ("chosen", "a: S(0), b: S(0)")],
+        ),
+    ] {
+        let mesh: Mesh = mesh.parse().unwrap();
+        let request = pins.into_iter().fold(LayoutRequest::default(), |request, (name, pin)| {
+            request.pin(name, pin.parse().unwrap())
+        });
+        run(&checked(&program, &mesh, &request), &program);
+    }
+}
+
 /// The script notices what it should: without one collective the ranks disagree with the dense program.
 #[test]
 fn a_numpy_script_without_its_reduction_fails() {

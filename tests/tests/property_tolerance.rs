@@ -31,8 +31,11 @@ fn evaluate_in_parts(
         let types: Vec<_> = node.operands.iter().map(|o| program.node(*o).ty.clone()).collect();
         let operands: Vec<&Value> = node.operands.iter().map(|o| &values[o.index()]).collect();
         let block = Block::whole(&node.ty.shape);
-        let apply =
-            |op: &Op, operands: &[&Value]| eval::apply(op, operands, &node.ty, &block).unwrap();
+        let apply_at = |op: &Op, operands: &[&Value], of: &[Block]| {
+            let places = eval::Places { operands: of, result: &block };
+            eval::apply(op, operands, &node.ty, &places).unwrap()
+        };
+        let apply = |op: &Op, operands: &[&Value]| apply_at(op, operands, &[]);
         let value = if let Some(name) = node.leaf_name() {
             inputs[name].clone()
         } else {
@@ -62,7 +65,19 @@ fn evaluate_in_parts(
                                     )
                                 })
                                 .collect();
-                            apply(&node.op, &cut.iter().collect::<Vec<_>>())
+                            let of: Vec<Block> = signature
+                                .operands
+                                .iter()
+                                .zip(&types)
+                                .map(|(labels, ty)| {
+                                    let mut block = Block::whole(&ty.shape);
+                                    if let Some(d) = labels.iter().position(|l| *l == label) {
+                                        block.ranges[d] = range.clone();
+                                    }
+                                    block
+                                })
+                                .collect();
+                            apply_at(&node.op, &cut.iter().collect::<Vec<_>>(), &of)
                         })
                         .reduce(|a, b| apply(&Op::Add, &[&a, &b]))
                         .unwrap()

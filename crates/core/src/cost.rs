@@ -23,10 +23,16 @@ pub fn flops(
     match op {
         Op::Leaf(_)
         | Op::Fill(_)
+        | Op::Iota(_)
+        | Op::Cast(_)
         | Op::Broadcast(_)
         | Op::Transpose(_)
         | Op::Reshape(_)
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Concat(_)
         | Op::OneHot { .. }
+        | Op::Lookup { .. }
         | Op::StopGradient
         | Op::Constrain
         | Op::Transition(_) => 0,
@@ -48,10 +54,16 @@ pub fn flops(
             work.saturating_mul(if einsum.operands().len() > 1 { 2 } else { 1 })
         }
         Op::Sum(_) | Op::Max(_) => elements(&local(&operands[0], operand_layouts[0])),
-        Op::Add
+        Op::ScatterAdd { .. } => elements(&local(&operands[1], operand_layouts[1])),
+        Op::Uniform(_)
+        | Op::CumSum(_)
+        | Op::Add
         | Op::Sub
         | Op::Mul
         | Op::Div
+        | Op::Maximum
+        | Op::Minimum
+        | Op::Where
         | Op::Scale(_)
         | Op::AddConst(_)
         | Op::Unary(_)

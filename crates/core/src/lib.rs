@@ -11,6 +11,7 @@
 //! | [`geometry`] | the split rule and blocks; nobody else computes an offset |
 //! | [`ops`] | every op: attributes, shape inference and signature (the one table of rules) |
 //! | [`rules`] | the placements that follow from a signature |
+//! | [`random`] | random numbers by global element |
 //! | [`reference`](mod@reference) | the page that lists them |
 //! | [`transition`] | changes of layout that keep the value, and their bytes |
 //! | [`types`] | placements and rules as types |
@@ -46,6 +47,7 @@ pub mod mesh;
 pub mod ops;
 pub mod placement;
 pub mod price;
+pub mod random;
 pub mod reference;
 mod reshard;
 pub mod rules;

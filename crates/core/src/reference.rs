@@ -38,6 +38,7 @@ pub fn placement_rules() -> String {
             linear_names(|l| matches!(l, Linearity::OneOf(m) if m.count_ones() > 1)),
         ),
         ("the (first) operand `P`", linear_names(|l| l == Linearity::OneOf(1))),
+        ("the second operand `P`, the first `R`", linear_names(|l| l == Linearity::OneOf(0b10))),
         ("all operands `P`", linear_names(|l| l == Linearity::Joint)),
         ("none", linear_names(|l| l == Linearity::None)),
     ] {

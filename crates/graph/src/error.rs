@@ -64,7 +64,7 @@ pub enum Error {
     },
     /// E106
     #[error(
-        "label {label} in row {row} of `{name}` is not one of the {classes} classes 0..{classes}"
+        "label {label} in row {row} of `{name}` is not one of 0..{classes}, the classes or table rows that there are"
     )]
     LabelOutOfRange {
         /// The leaf that holds the labels.
@@ -73,7 +73,7 @@ pub enum Error {
         row: usize,
         /// The label.
         label: i64,
-        /// Number of classes.
+        /// Number of classes, or of rows of a table.
         classes: usize,
     },
     /// E110

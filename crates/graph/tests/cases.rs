@@ -67,7 +67,9 @@ fn case_p3_nonlinear_functions_of_a_pending_sum_are_refused() {
     let ty = TensorType::new([2], DType::F64);
     let terms: Vec<Value> = scatter(&v, &split, &mesh)
         .iter()
-        .map(|block| eval::apply(&sum, &[block], &ty, &Block::whole(&ty.shape)).unwrap())
+        .map(|block| {
+            eval::apply(&sum, &[block], &ty, &eval::Places::at(&Block::whole(&ty.shape))).unwrap()
+        })
         .collect();
     let s = gather(&terms, &ty, &pending, &mesh).unwrap();
     assert_eq!(s.to_f64s(), [2.0, -2.0]);
@@ -79,7 +81,9 @@ fn case_p3_nonlinear_functions_of_a_pending_sum_are_refused() {
         (Unary::Gelu, [1.954_597_694_087_775, -0.045_402_305_912_225]),
     ] {
         let op = Op::Unary(unary);
-        let apply = |v: &Value| eval::apply(&op, &[v], &ty, &Block::whole(&ty.shape)).unwrap();
+        let apply = |v: &Value| {
+            eval::apply(&op, &[v], &ty, &eval::Places::at(&Block::whole(&ty.shape))).unwrap()
+        };
         let whole = apply(&s).to_f64s();
         for (a, e) in whole.iter().zip(expected) {
             assert!((a - e).abs() <= 4.0 * f64::EPSILON * e.abs().max(1.0), "{unary:?}: {whole:?}");
@@ -143,7 +147,9 @@ fn case_v1_softmax_shifts_by_the_maximum() {
     let x = tensor([4], &[-103.0, -101.0, -100.0, -102.0]);
     let maxima: Vec<Value> = scatter(&x, &split, &mesh)
         .iter()
-        .map(|block| eval::apply(&max, &[block], &scalar, &Block::whole(&[])).unwrap())
+        .map(|block| {
+            eval::apply(&max, &[block], &scalar, &eval::Places::at(&Block::whole(&[]))).unwrap()
+        })
         .collect();
     assert_eq!(maxima[4].item(), Some(f64::NEG_INFINITY));
     assert_eq!(gather(&maxima, &scalar, &pending, &mesh).unwrap().item(), Some(-100.0));

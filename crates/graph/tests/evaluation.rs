@@ -152,7 +152,7 @@ fn a_bad_label_on_a_block_is_named_by_its_global_row() {
     let labels = Value::from_fn(&TensorType::new([2], DType::I64), |i| i as f64 * 7.0);
     let block = Block { ranges: [3..5, 1..4].into_iter().collect() };
     let ty = TensorType::new([2, 3], DType::F64);
-    let error = eval::apply(&op, &[&labels], &ty, &block).unwrap_err();
+    let error = eval::apply(&op, &[&labels], &ty, &eval::Places::at(&block)).unwrap_err();
     assert!(matches!(error, Error::LabelOutOfRange { row: 4, label: 7, .. }), "{error}");
 }
 
@@ -186,7 +186,7 @@ fn arithmetic_without_a_result_is_refused() {
     let zero = Value::from_fn(&ty, |_| 0.0);
     let code = |op: Op, operands: &[&Value]| {
         let ty = op.infer(&operands.iter().map(|v| v.ty()).collect::<Vec<_>>()).unwrap();
-        eval::apply(&op, operands, &ty, &whole).unwrap_err().code()
+        eval::apply(&op, operands, &ty, &eval::Places::at(&whole)).unwrap_err().code()
     };
     let sum = Op::Sum(shardgrad_core::ops::ReduceDims::new([0]));
     assert_eq!(code(sum, &[&large]), "E111");
@@ -198,14 +198,122 @@ fn arithmetic_without_a_result_is_refused() {
     // Blocks that belong to different layouts.
     let three = Value::from_fn(&TensorType::new([3], DType::I32), |i| i as f64);
     for op in [Op::Add, Op::Einsum("a,a->a".parse().unwrap())] {
-        assert_eq!(eval::apply(&op, &[&large, &three], &ty, &whole).unwrap_err().code(), "E110");
+        assert_eq!(
+            eval::apply(&op, &[&large, &three], &ty, &eval::Places::at(&whole)).unwrap_err().code(),
+            "E110"
+        );
     }
     let leaf = Op::Leaf(shardgrad_core::ops::Leaf {
         name: "x".to_owned(),
         role: shardgrad_core::ops::Role::Input,
         ty: ty.clone(),
     });
-    assert_eq!(eval::apply(&leaf, &[], &ty, &whole).unwrap_err().code(), "E104");
+    assert_eq!(eval::apply(&leaf, &[], &ty, &eval::Places::at(&whole)).unwrap_err().code(), "E104");
+}
+
+#[test]
+fn ids_that_are_no_rows_are_refused_by_name_and_row() {
+    let g = Graph::new("rows", DType::F32);
+    let (table, ids) = (g.param("table", [5, 2]).unwrap(), g.labels("ids", [3, 2]).unwrap());
+    let rows = table.lookup(ids).unwrap();
+    g.output("back", rows.scatter_add(ids, 7).unwrap(), OutputRole::Value).unwrap();
+    let program = g.finish();
+    let with = |bad: f64| {
+        let ids = Value::from_fn(&ids.ty(), |i| if i == 3 { bad } else { 4.0 });
+        eval::evaluate(
+            &program,
+            &BTreeMap::from([("table".to_owned(), ramp(&table.ty())), ("ids".to_owned(), ids)]),
+        )
+    };
+    assert!(with(2.0).is_ok());
+    for label in [5, -1] {
+        let error = with(label as f64).unwrap_err();
+        let expected = Error::LabelOutOfRange { name: "ids".to_owned(), row: 1, label, classes: 5 };
+        assert_eq!(error, expected);
+    }
+    // On a block of ids, by the row in the whole; a row of another block of the table is none of its faults.
+    let op = Op::Lookup { rows: 5 };
+    let table = ramp(&TensorType::new([2, 2], DType::F32));
+    let (ty, result) =
+        (TensorType::new([2, 2], DType::F32), Block { ranges: [4..6, 0..2].into_iter().collect() });
+    let of = [3..5, 0..2].into_iter().collect();
+    let of = [Block { ranges: of }, Block { ranges: [4..6].into_iter().collect() }];
+    let places = eval::Places { operands: &of, result: &result };
+    let lookup = |ids: [f64; 2]| {
+        let ids = Value::from_fn(&TensorType::new([2], DType::I32), |i| ids[i]);
+        eval::apply(&op, &[&table, &ids], &ty, &places)
+    };
+    assert_eq!(lookup([0.0, 4.0]).unwrap().to_f64s(), [0.0, 0.0, -4.0, -3.0]);
+    let error = lookup([0.0, 5.0]).unwrap_err();
+    assert!(matches!(error, Error::LabelOutOfRange { row: 5, label: 5, .. }), "{error}");
+}
+
+#[test]
+fn the_largest_come_in_order_whatever_they_are() {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    for (x, indices) in [
+        ([1.0, 3.0, 3.0, -inf], [1.0, 2.0, 0.0, 3.0]),
+        ([-inf, 2.0, -inf, -inf], [1.0, 0.0, 2.0, 3.0]),
+        ([4.0, nan, inf, nan], [1.0, 3.0, 2.0, 0.0]),
+        ([-inf; 4], [0.0, 1.0, 2.0, 3.0]),
+    ] {
+        let g = Graph::new("top", DType::F64);
+        let v = g.input("x", [4]).unwrap();
+        let (values, places) = v.top_k(4, 0).unwrap();
+        g.output("values", values, OutputRole::Value).unwrap();
+        g.output("indices", places, OutputRole::Value).unwrap();
+        g.output("first", v.argmax(0).unwrap(), OutputRole::Value).unwrap();
+        let data = BTreeMap::from([("x".to_owned(), Value::from_fn(&v.ty(), |i| x[i]))]);
+        let outputs = eval::evaluate_outputs(&g.finish(), &data).unwrap();
+        assert_eq!(outputs["indices"].to_f64s(), indices, "{x:?}");
+        assert_eq!(outputs["first"].item(), Some(indices[0]));
+        for (value, index) in outputs["values"].to_f64s().into_iter().zip(indices) {
+            assert_eq!(value.to_bits(), x[index as usize].to_bits());
+        }
+    }
+    let g = Graph::new("too few", DType::F64);
+    let v = g.input("x", [4]).unwrap();
+    for (k, dim) in [(0, 0), (5, 0), (1, 1)] {
+        assert_eq!(v.top_k(k, dim).unwrap_err().code(), "E103");
+    }
+}
+
+#[test]
+fn draws_are_spread_and_dropout_scales_what_it_keeps() {
+    let g = Graph::new("draws", DType::F32);
+    let x = g.input("x", [40, 50]).unwrap();
+    let key = g.key("key").unwrap();
+    let (first, second) = (x.dropout(0.25, key).unwrap(), x.dropout(0.25, key).unwrap());
+    g.output("first", first, OutputRole::Value).unwrap();
+    g.output("second", second, OutputRole::Value).unwrap();
+    let gradient = g.grad(first.sum_all().unwrap(), &[x]).unwrap()[0];
+    g.output("slope", gradient, OutputRole::Value).unwrap();
+    let program = g.finish();
+    let run = |key: f64, dtype: DType| {
+        let data = BTreeMap::from([
+            ("x".to_owned(), Value::from_fn(&x.ty(), |_| 3.0)),
+            ("key".to_owned(), Value::scalar(key, DType::I64)),
+        ]);
+        let values = eval::evaluate_in(&program, &data, dtype).unwrap();
+        program.outputs.iter().map(|o| values[o.node.index()].to_f64s()).collect::<Vec<_>>()
+    };
+    let found = run(5.0, DType::F32);
+    assert_eq!(found, run(5.0, DType::F32));
+    assert!(found[0].iter().all(|&v| v == 0.0 || v == 4.0));
+    // The gradient drops what the value dropped.
+    assert!(found[0].iter().zip(&found[2]).all(|(v, s)| (*v != 0.0) == (*s != 0.0)));
+    // Five standard errors of 2,000 draws at a rate of 1/4.
+    let dropped = found[0].iter().filter(|v| **v == 0.0).count() as f64;
+    assert!((dropped - 500.0).abs() < 5.0 * (2_000.0 * 0.25 * 0.75_f64).sqrt(), "{dropped}");
+    // Another call and another key draw anew; another type draws the same.
+    assert_ne!(found[0], found[1]);
+    assert_ne!(found[0], run(6.0, DType::F32)[0]);
+    let zeros = |v: &[f64]| v.iter().map(|x| *x == 0.0).collect::<Vec<_>>();
+    assert_eq!(zeros(&found[0]), zeros(&run(5.0, DType::F64)[0]));
+    for rate in [1.0, -0.1, f64::NAN] {
+        assert_eq!(x.dropout(rate, key).unwrap_err().code(), "E103");
+    }
+    assert!(x.dropout(0.5, x).is_err());
 }
 
 #[test]

@@ -21,7 +21,10 @@ fn operand(op: &Op, position: usize, ty: &TensorType) -> Value {
     let wave = |i: usize| ((i * i * 7 + i * 5 + position * 3) % 17) as f64 - 8.0;
     Value::from_fn(ty, |i| match op {
         Op::Div if position == 1 => [1.0, -2.0, 0.5, 4.0, -0.25][i % 5],
-        Op::OneHot { classes, .. } => ((i * 3 + 1) % classes) as f64,
+        Op::Where if position == 0 => f64::from(u8::from(wave(i) > -2.0)),
+        _ if op.names_one_of().is_some_and(|(read, _)| read == position) => {
+            op.names_one_of().map_or(0.0, |(_, count)| ((i * 3 + 1) % count) as f64)
+        }
         Op::Unary(Unary::Log | Unary::Sqrt | Unary::Reciprocal) => wave(i) + 9.0,
         _ => wave(i),
     })
@@ -45,7 +48,10 @@ fn walk(op: &Op, operand_types: &[TensorType], mesh: &Mesh) -> usize {
     let whole = Block::whole(&ty.shape);
     let dense = match op {
         Op::Leaf(_) => operand(op, 0, &ty),
-        _ => eval::apply(op, &operands.iter().collect::<Vec<_>>(), &ty, &whole).unwrap(),
+        _ => {
+            let by_ref: Vec<&Value> = operands.iter().collect();
+            eval::apply(op, &by_ref, &ty, &eval::Places::at(&whole)).unwrap()
+        }
     };
     let rules = axis_rules(&op.signature(operand_types, &ty));
     let mut admissible = 0;
@@ -72,9 +78,15 @@ fn walk(op: &Op, operand_types: &[TensorType], mesh: &Mesh) -> usize {
                 let place = block(&ty.shape, &result_layout, mesh, rank);
                 let local = TensorType { shape: place.shape(), dtype: ty.dtype };
                 let operands: Vec<&Value> = local_operands.iter().map(|o| &o[rank]).collect();
+                let of: Vec<Block> = operand_types
+                    .iter()
+                    .zip(&layouts)
+                    .map(|(ty, layout)| block(&ty.shape, layout, mesh, rank))
+                    .collect();
+                let places = eval::Places { operands: &of, result: &place };
                 match op {
                     Op::Leaf(_) => scatter(&dense, &result_layout, mesh)[rank].clone(),
-                    _ => eval::apply(op, &operands, &local, &place)
+                    _ => eval::apply(op, &operands, &local, &places)
                         .unwrap_or_else(|e| panic!("{}: rank {rank}: {e}", context())),
                 }
             })
@@ -106,10 +118,24 @@ fn the_rules_hold_for_integers_too() {
         let fits = match &row.op {
             Op::Unary(unary) => *unary == Unary::Neg,
             Op::Leaf(leaf) => leaf.role != Role::Input,
-            Op::Div | Op::OneHot { .. } | Op::Fill(_) | Op::AddConst(_) | Op::CompareConst(..) => {
-                false
-            }
-            Op::Einsum(_)
+            Op::Div
+            | Op::OneHot { .. }
+            | Op::Fill(_)
+            | Op::Iota(_)
+            | Op::Uniform(_)
+            | Op::AddConst(_)
+            | Op::CompareConst(..) => false,
+            Op::Pad(pad) => pad.value.value().fract() == 0.0,
+            Op::Maximum
+            | Op::Minimum
+            | Op::Where
+            | Op::Cast(_)
+            | Op::CumSum(_)
+            | Op::Slice(_)
+            | Op::Concat(_)
+            | Op::Lookup { .. }
+            | Op::ScatterAdd { .. }
+            | Op::Einsum(_)
             | Op::Add
             | Op::Sub
             | Op::Mul

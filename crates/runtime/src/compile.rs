@@ -241,9 +241,9 @@ impl<'a> Compiler<'a> {
     /// The kernel of a node; `None` for transitions.
     fn kernel(&self, id: NodeId) -> Result<Option<Kernel>, Error> {
         let node = self.plan.node(id);
-        let shapes: SmallVec<[&[usize]; 2]> =
-            node.operands.iter().map(|o| self.shapes[o.index()].as_slice()).collect();
-        let kernel = Kernel::new(&node.op, &shapes, &self.blocks[id.index()]);
+        let operands: SmallVec<[&Block; 2]> =
+            node.operands.iter().map(|o| &self.blocks[o.index()]).collect();
+        let kernel = Kernel::new(&node.op, &operands, &self.blocks[id.index()]);
         let in_place = self.operands(id).contains(&self.slot(id));
         if in_place && kernel.as_ref().is_some_and(|k| !k.is_elementwise()) {
             return Err(bad(self.plan, id, "it cannot overwrite an operand"));

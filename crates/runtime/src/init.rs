@@ -83,7 +83,7 @@ fn unit(word: u64) -> f64 {
 }
 
 /// Calls `f` with (global row-major index of its first element, length) of every run of a block, in order.
-fn each_run(shape: &[usize], block: &Block, mut f: impl FnMut(usize, usize)) {
+pub(crate) fn each_run(shape: &[usize], block: &Block, mut f: impl FnMut(usize, usize)) {
     if block.is_empty() {
         return;
     }

@@ -38,43 +38,61 @@ pub(crate) fn inputs_of(plan: &Plan) -> Vec<Input> {
     inputs
 }
 
-/// The fewest classes that a one_hot makes of these labels, reached through transitions and aliases.
+/// The fewest things that these integers name, classes or rows, reached through transitions and moves of whole values.
 fn fewest_classes(plan: &Plan, labels: NodeId) -> Option<usize> {
     let mut same: Vec<bool> = vec![false; plan.nodes.len()];
     same[labels.index()] = true;
     let mut fewest: Option<usize> = None;
     for id in plan.ids() {
         let node = plan.node(id);
-        if !node.operands.first().is_some_and(|o| same[o.index()]) {
-            continue;
+        let reads = |position: usize| node.operands.get(position).is_some_and(|o| same[o.index()]);
+        if let Some((position, count)) = node.op.names_one_of()
+            && reads(position)
+        {
+            fewest = Some(fewest.map_or(count, |n| n.min(count)));
         }
-        match node.op {
-            Op::OneHot { classes, .. } => {
-                fewest = Some(fewest.map_or(classes, |n| n.min(classes)));
-            }
-            Op::Transition(_)
-            | Op::StopGradient
-            | Op::Constrain
-            | Op::Reshape(_)
-            | Op::Broadcast(_)
-            | Op::Transpose(_) => same[id.index()] = true,
-            Op::Leaf(_)
-            | Op::Fill(_)
-            | Op::Einsum(_)
-            | Op::Add
-            | Op::Sub
-            | Op::Mul
-            | Op::Div
-            | Op::Scale(_)
-            | Op::AddConst(_)
-            | Op::Unary(_)
-            | Op::Compare(_)
-            | Op::CompareConst(..)
-            | Op::Sum(_)
-            | Op::Max(_) => {}
-        }
+        same[id.index()] |= reads(0) && moves_all(&node.op);
     }
     fewest
+}
+
+/// Whether the result holds the operand's elements, all of them.
+fn moves_all(op: &Op) -> bool {
+    match op {
+        Op::Transition(_)
+        | Op::StopGradient
+        | Op::Constrain
+        | Op::Reshape(_)
+        | Op::Broadcast(_)
+        | Op::Transpose(_) => true,
+        Op::Leaf(_)
+        | Op::Fill(_)
+        | Op::Iota(_)
+        | Op::Uniform(_)
+        | Op::Einsum(_)
+        | Op::Add
+        | Op::Sub
+        | Op::Mul
+        | Op::Div
+        | Op::Maximum
+        | Op::Minimum
+        | Op::Where
+        | Op::Scale(_)
+        | Op::AddConst(_)
+        | Op::Unary(_)
+        | Op::Compare(_)
+        | Op::CompareConst(..)
+        | Op::Cast(_)
+        | Op::Sum(_)
+        | Op::Max(_)
+        | Op::CumSum(_)
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Concat(_)
+        | Op::OneHot { .. }
+        | Op::Lookup { .. }
+        | Op::ScatterAdd { .. } => false,
+    }
 }
 
 /// Checks names, types and labels.

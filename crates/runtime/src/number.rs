@@ -26,6 +26,8 @@ pub trait Number: Element + Default + PartialEq {
     fn div(self, other: Self, overflow: &mut bool) -> Self;
     /// The larger; NaN if one of them is, the first of equals.
     fn larger(self, other: Self) -> Self;
+    /// The smaller; NaN if one of them is, the first of equals.
+    fn smaller(self, other: Self) -> Self;
     /// The nearest value of this type; integers are rounded towards zero.
     fn from_f64(value: f64) -> Self;
     /// The value as f64.
@@ -84,6 +86,10 @@ macro_rules! float {
                 if other > self || other.is_nan() { other } else { self }
             }
             #[inline(always)]
+            fn smaller(self, other: Self) -> Self {
+                if other < self || other.is_nan() { other } else { self }
+            }
+            #[inline(always)]
             #[allow(clippy::cast_possible_truncation)]
             fn from_f64(value: f64) -> Self {
                 value as $t
@@ -133,6 +139,10 @@ macro_rules! integer {
             #[inline]
             fn larger(self, other: Self) -> Self {
                 self.max(other)
+            }
+            #[inline]
+            fn smaller(self, other: Self) -> Self {
+                self.min(other)
             }
             #[inline]
             #[allow(clippy::cast_possible_truncation)]

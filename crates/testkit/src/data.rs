@@ -69,17 +69,14 @@ pub fn value(ty: &TensorType, style: Style, seed: u64, classes: usize) -> Value 
     })
 }
 
-/// A value for every leaf of a program, each under a seed of its own. Labels lie in the smallest range of classes that any
-/// one_hot of the program has. Scalars and optimizer state are positive.
+/// A value for every leaf of a program, each under a seed of its own. Labels and ids lie in the smallest range of classes or
+/// rows that the program has. Scalars and optimizer state are positive.
 #[must_use]
 pub fn inputs(program: &Program, style: Style, seed: u64) -> BTreeMap<String, Value> {
     let classes = program
         .nodes
         .iter()
-        .filter_map(|n| match n.op {
-            shardgrad_core::Op::OneHot { classes, .. } => Some(classes),
-            _ => None,
-        })
+        .filter_map(|n| n.op.names_one_of().map(|(_, count)| count))
         .min()
         .unwrap_or(2);
     program

@@ -169,8 +169,11 @@ impl Machine<'_> {
                         node.operands.iter().map(|&o| self.read(o, rank)).collect();
                     let operands = operands?;
                     let (ty, block) = self.local(id, rank);
+                    let of: Vec<Block> =
+                        node.operands.iter().map(|&o| self.local(o, rank).1).collect();
+                    let places = eval::Places { operands: &of, result: &block };
                     let result =
-                        eval::apply(op, &operands.iter().collect::<Vec<_>>(), &ty, &block)?;
+                        eval::apply(op, &operands.iter().collect::<Vec<_>>(), &ty, &places)?;
                     if result.ty() != ty {
                         return Err(stuck(
                             id,

@@ -156,14 +156,21 @@ pub(super) fn infer_float_unary(
     Ok(a.clone())
 }
 
-pub(super) fn infer_binary(op: &'static str, operands: &[TensorType]) -> Result<TensorType, Error> {
-    let [a, b] = expect_operands(op, operands)?;
-    if a != b {
+/// N operands of one type.
+pub(super) fn infer_same<const N: usize>(
+    op: &'static str,
+    operands: &[TensorType],
+) -> Result<TensorType, Error> {
+    let all = expect_operands::<N>(op, operands)?;
+    if all.iter().any(|other| *other != operands[0]) {
+        let both = if N == 2 { "both" } else { "all" };
         return Err(operand_error(
             op,
             operands,
-            "both operands must have the same shape and element type; broadcast or reshape first",
+            format!(
+                "{both} operands must have the same shape and element type; broadcast or reshape first"
+            ),
         ));
     }
-    Ok(a.clone())
+    Ok(operands[0].clone())
 }

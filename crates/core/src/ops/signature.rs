@@ -41,7 +41,7 @@ pub struct Signature {
     pub unsplittable: Labels,
     /// In which operands the op is linear.
     pub linearity: Linearity,
-    /// Monotone increasing in its one operand, so that `Pmax` passes through.
+    /// Monotone increasing in its one operand, or the maximum of its operands, so that `Pmax` passes through.
     pub monotone: bool,
 }
 
@@ -100,10 +100,14 @@ impl Signature {
         self.labels().into_iter().filter(|l| !self.result.contains(l)).collect()
     }
 
-    /// Whether the op contracts: it sums products over a label that at least two operands carry.
+    /// Whether the op contracts: it sums products over a label that at least two factors carry.
     #[must_use]
     pub fn is_contraction(&self) -> bool {
-        let shared = |label: &Label| self.operands.iter().filter(|o| o.contains(label)).count() > 1;
+        let Linearity::OneOf(factors) = self.linearity else { return false };
+        let shared = |label: &Label| {
+            let carries = |(i, o): (usize, &Labels)| factors >> i & 1 == 1 && o.contains(label);
+            self.operands.iter().enumerate().filter(|&pair| carries(pair)).count() > 1
+        };
         self.reduction == Some(Reduction::Sum) && self.reduced().iter().any(shared)
     }
 }

@@ -13,22 +13,34 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             Op::Leaf(_) => {}
             Op::Transition(transition) => check_transition(subject, id, *transition),
             Op::Fill(_)
+            | Op::Iota(_)
+            | Op::Uniform(_)
             | Op::Einsum(_)
             | Op::Add
             | Op::Sub
             | Op::Mul
             | Op::Div
+            | Op::Maximum
+            | Op::Minimum
+            | Op::Where
             | Op::Scale(_)
             | Op::AddConst(_)
             | Op::Unary(_)
             | Op::Compare(_)
             | Op::CompareConst(..)
             | Op::Sum(_)
+            | Op::Cast(_)
             | Op::Max(_)
+            | Op::CumSum(_)
             | Op::Broadcast(_)
             | Op::Transpose(_)
             | Op::Reshape(_)
+            | Op::Slice(_)
+            | Op::Pad(_)
+            | Op::Concat(_)
             | Op::OneHot { .. }
+            | Op::Lookup { .. }
+            | Op::ScatterAdd { .. }
             | Op::StopGradient
             | Op::Constrain => check_rule(subject, id),
         }

@@ -1,7 +1,7 @@
 //! Elementwise ops: operands and result have the same shape.
 
-use shardgrad_core::TensorType;
 use shardgrad_core::ops::{Comparison, Const, Unary};
+use shardgrad_core::{DType, TensorType};
 
 use super::number::{Number, Real};
 use super::strided::block_of;
@@ -46,6 +46,44 @@ pub(super) fn zip<T: Number>(
         .collect::<Option<Vec<T>>>()
         .ok_or_else(|| overflow::<T>(op))?;
     block_of(op, local, elements)
+}
+
+/// The second operand's element where the first's is not 0, else the third's.
+pub(super) fn choose<T: Number>(operands: &[&Value], local: &TensorType) -> Result<Value, Error> {
+    let wrong = || mismatch("where", operands, local);
+    let arrays: Vec<_> = operands
+        .iter()
+        .map(|v| T::unwrap(v).filter(|a| a.shape() == local.shape.as_slice()))
+        .collect::<Option<_>>()
+        .filter(|_| local.dtype == T::DTYPE)
+        .ok_or_else(wrong)?;
+    let [mask, a, b] = arrays[..] else { return Err(wrong()) };
+    let elements =
+        mask.iter().zip(a).zip(b).map(|((&m, &x), &y)| if m == T::ZERO { y } else { x }).collect();
+    block_of("where", local, elements)
+}
+
+/// The numbers in this type: rounded to the nearest float, or towards zero; `None` beyond the integers of the type.
+pub(super) fn cast<T: Number>(operands: &[&Value], local: &TensorType) -> Result<Value, Error> {
+    fn from<S: Number, T: Number>(a: &Value, local: &TensorType) -> Result<Value, Error> {
+        let source = S::unwrap(a).filter(|a| a.shape() == local.shape.as_slice());
+        let source = source.ok_or_else(|| mismatch("cast", &[a], local))?;
+        let number = |x: &S| {
+            let wide = x.wide();
+            T::constant(if T::DTYPE.is_float() { wide } else { wide.trunc() })
+        };
+        let elements = source.iter().map(number).collect::<Option<Vec<T>>>();
+        block_of("cast", local, elements.ok_or_else(|| overflow::<T>("cast"))?)
+    }
+    let [value] = operands else { return Err(mismatch("cast", operands, local)) };
+    // Between integers nothing is rounded.
+    match value {
+        Value::F32(_) => from::<f32, T>(value, local),
+        Value::F64(_) => from::<f64, T>(value, local),
+        Value::I32(_) => from::<i32, T>(value, local),
+        Value::I64(a) if T::DTYPE == DType::I64 => Ok(Value::I64(a.clone())),
+        Value::I64(_) => from::<i64, T>(value, local),
+    }
 }
 
 /// A constant in the operand's element type.

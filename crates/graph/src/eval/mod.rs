@@ -1,14 +1,18 @@
 //! The meaning of a program: every op as a naive loop over dense arrays. This is the oracle that plans are compared
 //! with, so it favours being evidently right over being fast.
 //!
-//! The same loops work on local blocks: [`apply`] takes the blocks of the operands and the place of the result's block
-//! in the global value, which only [`Op::OneHot`] looks at. Blocks may be empty; a sum over nothing is 0, a maximum −∞.
+//! The same loops work on local blocks: [`apply`] takes the blocks of the operands and where they and the result's block
+//! lie in their global values ([`Places`]), which only ops that deal in indices look at. Blocks may be empty; a sum over
+//! nothing is 0, a maximum −∞.
 //!
 //! Values are computed in their own type, sums in index order. [`evaluate_in`] computes an f32 program in f64, which
 //! tells rounding from faults.
 
+mod along;
 mod einsum;
 mod elementwise;
+mod indices;
+mod lookup;
 mod number;
 mod one_hot;
 mod reduce;
@@ -53,8 +57,11 @@ pub fn evaluate(program: &Program, inputs: &BTreeMap<String, Value>) -> Result<V
             None => {
                 let operands: Vec<&Value> =
                     node.operands.iter().map(|o| &values[o.index()]).collect();
-                let name = node.operands.first().map(|&o| name_of(program, o)).unwrap_or_default();
-                apply_named(&node.op, &operands, &node.ty, &Block::whole(&node.ty.shape), &name)?
+                let read = node.op.names_one_of().map_or(0, |(operand, _)| operand);
+                let name = node.operands.get(read).map(|&o| name_of(program, o));
+                let whole = Block::whole(&node.ty.shape);
+                let (places, name) = (Places::at(&whole), name.unwrap_or_default());
+                apply_named(&node.op, &operands, &node.ty, &places, &name)?
             }
         };
         values.push(value);
@@ -113,13 +120,21 @@ fn in_dtype(program: &Program, dtype: DType) -> Program {
         match &mut node.op {
             Op::Leaf(leaf) => convert(&mut leaf.ty),
             Op::Fill(fill) => convert(&mut fill.ty),
-            Op::OneHot { dtype: d, .. } if d.is_float() => *d = dtype,
+            Op::Iota(iota) => convert(&mut iota.ty),
+            Op::Uniform(uniform) => convert(&mut uniform.ty),
+            Op::OneHot { dtype: d, .. } | Op::Cast(d) if d.is_float() => *d = dtype,
             Op::OneHot { .. }
+            | Op::Cast(_)
+            | Op::Lookup { .. }
+            | Op::ScatterAdd { .. }
             | Op::Einsum(_)
             | Op::Add
             | Op::Sub
             | Op::Mul
             | Op::Div
+            | Op::Maximum
+            | Op::Minimum
+            | Op::Where
             | Op::Scale(_)
             | Op::AddConst(_)
             | Op::Unary(_)
@@ -127,9 +142,13 @@ fn in_dtype(program: &Program, dtype: DType) -> Program {
             | Op::CompareConst(..)
             | Op::Sum(_)
             | Op::Max(_)
+            | Op::CumSum(_)
             | Op::Broadcast(_)
             | Op::Transpose(_)
             | Op::Reshape(_)
+            | Op::Slice(_)
+            | Op::Pad(_)
+            | Op::Concat(_)
             | Op::StopGradient
             | Op::Constrain
             | Op::Transition(_) => {}
@@ -162,16 +181,15 @@ pub fn check_inputs(program: &Program, inputs: &BTreeMap<String, Value>) -> Resu
         }
     }
     for node in &program.nodes {
-        let (Op::OneHot { classes, .. }, Some(&operand)) = (&node.op, node.operands.first()) else {
-            continue;
-        };
+        let Some((position, classes)) = node.op.names_one_of() else { continue };
+        let Some(&operand) = node.operands.get(position) else { continue };
         let leaf = program.node(operand).leaf_name();
         let Some((name, value)) = leaf.and_then(|name| Some((name, inputs.get(name)?))) else {
             continue;
         };
-        if let Some((row, label)) = one_hot::first_bad_label(value, *classes) {
+        if let Some((row, label)) = one_hot::first_bad_label(value, classes) {
             let name = name.to_owned();
-            return Err(Error::LabelOutOfRange { name, row, label, classes: *classes });
+            return Err(Error::LabelOutOfRange { name, row, label, classes });
         }
     }
     Ok(())
@@ -181,7 +199,24 @@ fn name_of(program: &Program, id: NodeId) -> String {
     program.name_of(id).map_or_else(|| id.to_string(), str::to_owned)
 }
 
-/// One op on local blocks: the operands' blocks make the block `block` of the result, of type `local_ty`.
+/// Where blocks lie in their global values.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    /// The operands' blocks; an operand without one starts at index 0.
+    pub operands: &'a [Block],
+    /// The result's block.
+    pub result: &'a Block,
+}
+
+impl<'a> Places<'a> {
+    /// The result's block, of operands that start at index 0.
+    #[must_use]
+    pub fn at(result: &'a Block) -> Self {
+        Self { operands: &[], result }
+    }
+}
+
+/// One op on local blocks: the operands' blocks make the block of the result that `places` names, of type `local_ty`.
 ///
 /// # Errors
 /// The op is a leaf; the blocks do not fit each other; a label is no class; integer arithmetic has no result.
@@ -189,9 +224,9 @@ pub fn apply(
     op: &Op,
     operands: &[&Value],
     local_ty: &TensorType,
-    block: &Block,
+    places: &Places<'_>,
 ) -> Result<Value, Error> {
-    apply_named(op, operands, local_ty, block, "labels")
+    apply_named(op, operands, local_ty, places, "labels")
 }
 
 /// `$body` with `$t` as the element type `$dtype`.
@@ -223,9 +258,14 @@ fn apply_named(
     op: &Op,
     operands: &[&Value],
     local: &TensorType,
-    block: &Block,
+    places: &Places<'_>,
     name: &str,
 ) -> Result<Value, Error> {
+    let block = places.result;
+    let start = |operand: usize| {
+        let first = places.operands.get(operand).and_then(|block| block.ranges.first());
+        first.map_or(0, |range| range.start)
+    };
     match op {
         Op::Leaf(leaf) => Err(Error::UnknownName {
             name: leaf.name.clone(),
@@ -234,6 +274,10 @@ fn apply_named(
         Op::Fill(fill) => with_type!(local.dtype, T => {
             let value = <T as Number>::constant(fill.value.value()).ok_or_else(|| overflow::<T>("fill"))?;
             strided::block_of("fill", local, vec![value; local.elements()])
+        }),
+        Op::Iota(iota) => with_type!(local.dtype, T => indices::iota::<T>(iota, local, block)),
+        Op::Uniform(uniform) => with_type!(local.dtype, T => {
+            indices::uniform::<T>(uniform, operands, local, block)
         }),
         Op::Einsum(spec) => {
             with_type!(local.dtype, T => einsum::einsum::<T>(spec, operands, local))
@@ -250,6 +294,13 @@ fn apply_named(
         Op::Div => with_type!(local.dtype, T => {
             elementwise::zip::<T>("div", operands, local, <T as Number>::over)
         }),
+        Op::Maximum => with_type!(local.dtype, T => {
+            elementwise::zip::<T>("maximum", operands, local, |x, y| Some(x.larger(y)))
+        }),
+        Op::Minimum => with_type!(local.dtype, T => {
+            elementwise::zip::<T>("minimum", operands, local, |x, y| Some(x.smaller(y)))
+        }),
+        Op::Where => with_type!(local.dtype, T => elementwise::choose::<T>(operands, local)),
         Op::Scale(c) => with_type!(local.dtype, T => elementwise::scale::<T>(*c, operands, local)),
         Op::AddConst(c) => {
             with_type!(local.dtype, T => elementwise::add_const::<T>(*c, operands, local))
@@ -267,6 +318,13 @@ fn apply_named(
         Op::Max(dims) => with_type!(local.dtype, T => {
             reduce::reduce::<T>(Reduction::Max, dims, operands, local)
         }),
+        Op::Cast(_) => with_type!(local.dtype, T => elementwise::cast::<T>(operands, local)),
+        Op::CumSum(cumsum) => {
+            with_type!(local.dtype, T => along::cumsum::<T>(cumsum, operands, local))
+        }
+        Op::Slice(slice) => with_type!(local.dtype, T => along::slice::<T>(slice, operands, local)),
+        Op::Pad(pad) => with_type!(local.dtype, T => along::pad::<T>(pad, operands, local)),
+        Op::Concat(dim) => with_type!(local.dtype, T => along::concat::<T>(*dim, operands, local)),
         Op::Broadcast(broadcast) => {
             with_type!(local.dtype, T => shape::broadcast::<T>(broadcast, operands, local))
         }
@@ -276,6 +334,16 @@ fn apply_named(
         Op::Reshape(_) => with_type!(local.dtype, T => shape::reshape::<T>(operands, local)),
         Op::OneHot { classes, .. } => with_type!(local.dtype, T => {
             one_hot::one_hot::<T>(*classes, operands, local, block, name)
+        }),
+        Op::Lookup { rows } => with_type!(local.dtype, T => {
+            let held = operands.first().and_then(|table| table.ty().shape.first().copied());
+            let (first, ids) = (start(0), lookup::Ids { name, first: start(1) });
+            lookup::lookup::<T>(*rows, operands, local, first..first + held.unwrap_or(0), &ids)
+        }),
+        Op::ScatterAdd { rows } => with_type!(local.dtype, T => {
+            let held = block.ranges.first().cloned().unwrap_or(0..0);
+            let ids = lookup::Ids { name, first: start(0) };
+            lookup::scatter_add::<T>(*rows, operands, local, held, &ids)
         }),
         Op::StopGradient | Op::Constrain | Op::Transition(_) => {
             with_type!(local.dtype, T => elementwise::map::<T>(op.name(), operands, local, Some))

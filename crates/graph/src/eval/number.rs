@@ -22,6 +22,8 @@ pub(crate) trait Number: Element {
     fn over(self, other: Self) -> Option<Self>;
     /// A constant in this type: rounded for floats, exact for integers.
     fn constant(value: f64) -> Option<Self>;
+    /// The number in f64; integers beyond 2⁵³ are rounded.
+    fn wide(self) -> f64;
     /// Whether two elements are the same to the last bit.
     fn same_bits(self, other: Self) -> bool;
 
@@ -30,6 +32,13 @@ pub(crate) trait Number: Element {
     #[allow(clippy::eq_op)]
     fn larger(self, other: Self) -> Self {
         if other > self || other != other { other } else { self }
+    }
+
+    /// The smaller; NaN if one is NaN; the first of equals.
+    #[inline]
+    #[allow(clippy::eq_op)]
+    fn smaller(self, other: Self) -> Self {
+        if other < self || other != other { other } else { self }
     }
 }
 
@@ -64,6 +73,9 @@ macro_rules! float {
             #[allow(clippy::cast_possible_truncation)]
             fn constant(value: f64) -> Option<Self> {
                 Some(value as $t)
+            }
+            fn wide(self) -> f64 {
+                f64::from(self)
             }
             fn same_bits(self, other: Self) -> bool {
                 self.to_bits() == other.to_bits()
@@ -131,6 +143,10 @@ macro_rules! integer {
                     && value >= <$t>::MIN as f64
                     && value < -(<$t>::MIN as f64);
                 fits.then_some(value as $t)
+            }
+            #[allow(clippy::cast_precision_loss, clippy::cast_lossless)]
+            fn wide(self) -> f64 {
+                self as f64
             }
             fn same_bits(self, other: Self) -> bool {
                 self == other

@@ -152,12 +152,10 @@ fn inputs(script: &mut String, program: &Program) {
                 }
             }
         } else {
-            // Labels name classes.
-            let classes = program.users()[id.index()].iter().find_map(|(user, _)| {
-                match program.node(*user).op {
-                    Op::OneHot { classes, .. } => Some(classes),
-                    _ => None,
-                }
+            // Labels name classes, ids name rows.
+            let classes = program.users()[id.index()].iter().find_map(|&(user, position)| {
+                let (read, count) = program.node(user).op.names_one_of()?;
+                (read == position).then_some(count)
             });
             let dtype = numpy_type(node.ty.dtype);
             let (low, high) = classes.map_or(("-9".to_owned(), 10), |n| ("0".to_owned(), n));
@@ -168,8 +166,14 @@ fn inputs(script: &mut String, program: &Program) {
     script.push_str("}\n");
 }
 
-/// The expression of an op on operands, for the block `slices` of the result with shape `shape`.
-fn expression(node: &Node, types: &[TensorType], operands: &[&str], block: &Local<'_>) -> String {
+/// The expression of an op on operands that lie at `places`, for the block of the result.
+fn expression(
+    node: &Node,
+    types: &[TensorType],
+    operands: &[&str],
+    places: &[Local<'_>],
+    block: &Local<'_>,
+) -> String {
     let a = operands.first().copied().unwrap_or("?");
     let b = operands.get(1).copied().unwrap_or("?");
     let dtype = node.ty.dtype;
@@ -193,12 +197,25 @@ fn expression(node: &Node, types: &[TensorType], operands: &[&str], block: &Loca
             number(fill.value.value(), dtype),
             numpy_type(dtype)
         ),
+        Op::Iota(iota) => {
+            format!("iota({}, {}, {})", iota.dim, block.slices(), numpy_type(dtype))
+        }
+        Op::Uniform(uniform) => {
+            let shape = tuple(&uniform.ty.shape);
+            format!("uniform({a}, {}, {shape}, {})", uniform.stream, block.slices())
+        }
         Op::Einsum(einsum) => format!("np.einsum(\"{einsum}\", {})", operands.join(", ")),
         Op::Add => format!("{a} + {b}"),
         Op::Sub => format!("{a} - {b}"),
         Op::Mul => format!("{a} * {b}"),
         Op::Div if dtype.is_float() => format!("{a} / {b}"),
         Op::Div => format!("int_div({a}, {b})"),
+        Op::Maximum => format!("np.maximum({a}, {b})"),
+        Op::Minimum => format!("np.minimum({a}, {b})"),
+        Op::Where => {
+            format!("np.where({a} != 0, {b}, {})", operands.get(2).copied().unwrap_or("?"))
+        }
+        Op::Cast(_) => format!("np.asarray({a}).astype({})", numpy_type(dtype)),
         Op::Scale(c) => format!("{} * {a}", number(c.value(), dtype)),
         Op::AddConst(c) => format!("{a} + {}", number(c.value(), dtype)),
         Op::Unary(unary) => match unary {
@@ -220,6 +237,24 @@ fn expression(node: &Node, types: &[TensorType], operands: &[&str], block: &Loca
             format!("np.sum({a}, axis={}, dtype={})", tuple(dims.dims()), numpy_type(dtype))
         }
         Op::Max(dims) => format!("np.max({a}, axis={}, initial=lowest({a}))", tuple(dims.dims())),
+        Op::CumSum(cumsum) => {
+            let (dim, from) = (cumsum.dim, if cumsum.reverse { "::-1" } else { "::1" });
+            format!("cumsum({a}, {dim}, np.s_[{from}])")
+        }
+        Op::Slice(slice) => {
+            let (index, stop) = (slice.dim, block.extent(slice.dim));
+            format!("take({a}, {index}, {}, {}, {stop})", slice.start, slice.step)
+        }
+        Op::Pad(pad) => format!(
+            "put({a}, {}, {}, {}, np.full({}, {}, {}))",
+            pad.dim,
+            pad.before,
+            pad.between + 1,
+            block.shape(),
+            number(pad.value.value(), dtype),
+            numpy_type(dtype)
+        ),
+        Op::Concat(dim) => format!("np.concatenate([{}], axis={dim})", operands.join(", ")),
         Op::Broadcast(broadcast) => {
             let new: Vec<usize> = broadcast.new_dims().collect();
             format!("np.broadcast_to(np.expand_dims({a}, {}), {})", tuple(&new), block.shape())
@@ -227,8 +262,16 @@ fn expression(node: &Node, types: &[TensorType], operands: &[&str], block: &Loca
         Op::Transpose(perm) => format!("np.transpose({a}, {})", tuple(perm)),
         Op::Reshape(_) => format!("np.reshape({a}, {})", block.shape()),
         Op::OneHot { .. } => {
-            let (first, last) = block.last_range();
+            let (first, last) = block.range(node.ty.rank().saturating_sub(1));
             format!("one_hot({a}, {first}, {last}, {})", numpy_type(dtype))
+        }
+        Op::Lookup { .. } => {
+            let first = places.first().map_or("0".to_owned(), |table| table.range(0).0);
+            format!("lookup({a}, {b}, {first})")
+        }
+        Op::ScatterAdd { .. } => {
+            let (first, last) = block.range(0);
+            format!("scatter_add({a}, {b}, {first}, {last})")
         }
         Op::StopGradient | Op::Constrain | Op::Transition(_) => a.to_owned(),
     }
@@ -247,10 +290,24 @@ impl Local<'_> {
         self.layout.map_or(whole.clone(), |layout| format!("local({whole}, {layout}, r)"))
     }
 
-    fn last_range(&self) -> (String, String) {
-        let n = self.shape.last().copied().unwrap_or(1);
-        self.layout.map_or(("0".to_owned(), n.to_string()), |layout| {
-            let slice = format!("block({}, {layout}, r)[-1]", tuple(self.shape));
+    /// The slices of the block in the whole.
+    fn slices(&self) -> String {
+        let whole = tuple(self.shape);
+        self.layout
+            .map_or(format!("whole({whole})"), |layout| format!("block({whole}, {layout}, r)"))
+    }
+
+    /// Extent of a dim.
+    fn extent(&self, dim: usize) -> String {
+        let whole = self.shape.get(dim).copied().unwrap_or(1).to_string();
+        self.layout.map_or(whole, |_| format!("{}[{dim}]", self.shape()))
+    }
+
+    /// Where a dim of the block starts and stops in the whole.
+    fn range(&self, dim: usize) -> (String, String) {
+        let n = self.shape.get(dim).copied().unwrap_or(1);
+        self.layout.map_or(("0".to_owned(), n.to_string()), |_| {
+            let slice = format!("{}[{dim}]", self.slices());
             (format!("{slice}.start"), format!("{slice}.stop"))
         })
     }
@@ -266,8 +323,10 @@ fn dense(script: &mut String, program: &Program) {
         let operands: Vec<String> =
             node.operands.iter().map(|o| format!("v{}", o.index())).collect();
         let by_ref: Vec<&str> = operands.iter().map(String::as_str).collect();
-        let local = Local { shape: &node.ty.shape, layout: None };
-        let value = expression(node, &program.operand_types(id), &by_ref, &local);
+        let types = program.operand_types(id);
+        let whole = |shape| Local { shape, layout: None };
+        let places: Vec<Local<'_>> = types.iter().map(|ty| whole(ty.shape.as_slice())).collect();
+        let value = expression(node, &types, &by_ref, &places, &whole(&node.ty.shape));
         let _ = writeln!(
             script,
             "    v{} = {value}  # {}{}",
@@ -348,13 +407,30 @@ fn sharded(script: &mut String, plan: &Plan, program: &Program) {
 /// An op on every rank's blocks.
 fn by_rank(plan: &Plan, id: NodeId, layout: &str) -> String {
     let node = plan.node(id);
-    let letters: Vec<String> =
-        (0..node.operands.len()).map(|i| ["a", "b"][i.min(1)].to_owned()).collect();
+    let letters: Vec<String> = (0..node.operands.len())
+        .map(|i| ["a", "b"].get(i).map_or_else(|| format!("x{i}"), |&name| name.to_owned()))
+        .collect();
     let by_ref: Vec<&str> = letters.iter().map(String::as_str).collect();
     let local = Local { shape: &node.ty.shape, layout: Some(layout) };
-    let value = expression(node, &plan.operand_types(id), &by_ref, &local);
+    let types = plan.operand_types(id);
+    let layouts: Vec<String> = node.operands.iter().map(|&o| placements(plan.layout(o))).collect();
+    let places: Vec<Local<'_>> = types
+        .iter()
+        .zip(&layouts)
+        .map(|(ty, layout)| Local { shape: &ty.shape, layout: Some(layout) })
+        .collect();
+    let value = expression(node, &types, &by_ref, &places, &local);
     let ranks = match &node.op {
-        Op::Fill(_) | Op::Broadcast(_) | Op::Reshape(_) | Op::OneHot { .. } => vec!["r"],
+        Op::Fill(_)
+        | Op::Iota(_)
+        | Op::Uniform(_)
+        | Op::Broadcast(_)
+        | Op::Reshape(_)
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::OneHot { .. }
+        | Op::Lookup { .. }
+        | Op::ScatterAdd { .. } => vec!["r"],
         _ => Vec::new(),
     };
     let lists: Vec<String> = node.operands.iter().map(|o| format!("v{}", o.index())).collect();

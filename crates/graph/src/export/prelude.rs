@@ -161,6 +161,69 @@ def lowest(a):
     return -np.inf if np.asarray(a).dtype.kind == "f" else np.iinfo(np.asarray(a).dtype).min
 
 
+def whole(shape):
+    """Slices of the whole."""
+    return tuple(slice(0, n) for n in shape)
+
+
+def iota(dim, slices, dtype):
+    """The index along a dim."""
+    index = np.arange(slices[dim].start, slices[dim].stop).astype(dtype)
+    others = tuple(d for d in range(len(slices)) if d != dim)
+    return np.broadcast_to(np.expand_dims(index, others), tuple(s.stop - s.start for s in slices))
+
+
+def uniform(key, stream, shape, slices):
+    """Philox 4x32-10: the counter is (element // 4, stream), each counter makes the words of four elements."""
+    u = np.uint64
+    element = np.arange(int(np.prod(shape)), dtype=u).reshape(shape)[slices]
+    low, half, four = u(0xFFFFFFFF), u(32), u(4)
+    c = [element // four & low, element // four >> half, np.full_like(element, stream), np.zeros_like(element)]
+    k0, k1 = int(key) & 0xFFFFFFFF, int(key) >> 32 & 0xFFFFFFFF
+    for _ in range(10):
+        a, b = u(0xD2511F53) * c[0], u(0xCD9E8D57) * c[2]
+        c = [b >> half ^ c[1] ^ u(k0), b & low, a >> half ^ c[3] ^ u(k1), a & low]
+        k0, k1 = k0 + 0x9E3779B9 & 0xFFFFFFFF, k1 + 0xBB67AE85 & 0xFFFFFFFF
+    word = np.choose((element % four).astype(np.int64), c)
+    return (word >> u(8)).astype(np.float64) / 2.0**24
+
+
+def take(a, dim, start, step, count):
+    """Elements start, start + step ... of a dim."""
+    return np.take(a, start + step * np.arange(count), axis=dim)
+
+
+def put(a, dim, start, step, result):
+    """Writes a to the places start, start + step ... of a dim."""
+    places = [slice(None)] * result.ndim
+    places[dim] = start + step * np.arange(a.shape[dim])
+    result[tuple(places)] = a
+    return result
+
+
+def cumsum(a, dim, turn):
+    """Running sums, the dim turned before and after."""
+    along = np.moveaxis(np.asarray(a), dim, 0)[turn]
+    return np.moveaxis(np.cumsum(along, axis=0, dtype=along.dtype)[turn], 0, dim)
+
+
+def lookup(table, ids, first):
+    """Rows of a block of a table that starts at row `first`; zeros for ids of other blocks."""
+    row = np.asarray(ids) - first
+    nothing = np.zeros((1,) + table.shape[1:], table.dtype)
+    held = (row >= 0) & (row < len(table))
+    return np.concatenate([table, nothing])[np.where(held, row, len(table))]
+
+
+def scatter_add(ids, terms, first, last):
+    """Rows first..last of the sums of terms by id."""
+    row = np.asarray(ids) - first
+    result = np.zeros((last - first,) + terms.shape[row.ndim :], terms.dtype)
+    held = (row >= 0) & (row < last - first)
+    np.add.at(result, row[held], terms[held])
+    return result
+
+
 def one_hot(labels, first, last, dtype):
     """Columns first..last of the indicator of each label."""
     return (np.asarray(labels)[..., None] == np.arange(first, last)).astype(dtype)

@@ -1,9 +1,10 @@
 //! Ops as text: what [`Op`] prints, with names quoted where needed, and the way back.
 
 use shardgrad_core::ops::{
-    Broadcast, Comparison, Const, Einsum, Fill, Leaf, ReduceDims, Role, Unary,
+    Broadcast, Comparison, Const, CumSum, Einsum, Fill, Iota, Leaf, Pad, ReduceDims, Role, Slice,
+    Unary, Uniform,
 };
-use shardgrad_core::{Op, TensorType};
+use shardgrad_core::{DType, Op, TensorType};
 
 use super::quoted;
 
@@ -39,6 +40,10 @@ pub(super) fn parse(name: &str, attribute: Option<&str>, ty: &TensorType) -> Res
         let text = attribute_as("a number")?;
         text.trim().parse().map(Const::new).map_err(|_| "a number".to_owned())
     };
+    let number = |expected: &str| {
+        let text = attribute_as(expected)?;
+        text.trim().parse::<usize>().map_err(|_| expected.to_owned())
+    };
     let dims = || dims(attribute_as("dims like [0, 1]")?);
     if let Some(unary) = Unary::ALL.into_iter().find(|u| u.name() == name) {
         return plain(Op::Unary(unary));
@@ -54,6 +59,11 @@ pub(super) fn parse(name: &str, attribute: Option<&str>, ty: &TensorType) -> Res
     }
     match name {
         "fill" => Ok(Op::Fill(Fill { value: constant()?, ty: ty.clone() })),
+        "iota" => Ok(Op::Iota(Iota { dim: number("a dim")?, ty: ty.clone() })),
+        "uniform" => {
+            let stream = u32::try_from(number("a stream")?).map_err(|_| "a stream below 2^32")?;
+            Ok(Op::Uniform(Uniform { stream, ty: ty.clone() }))
+        }
         "einsum" => {
             let text = attribute_as("labels like mk,kn->mn")?;
             text.parse::<Einsum>().map(Op::Einsum).map_err(|e| format!("an einsum ({e})"))
@@ -62,6 +72,15 @@ pub(super) fn parse(name: &str, attribute: Option<&str>, ty: &TensorType) -> Res
         "sub" => plain(Op::Sub),
         "mul" => plain(Op::Mul),
         "div" => plain(Op::Div),
+        "maximum" => plain(Op::Maximum),
+        "minimum" => plain(Op::Minimum),
+        "where" => plain(Op::Where),
+        "cast" => {
+            let text = attribute_as("an element type")?.trim();
+            let all = [DType::F32, DType::F64, DType::I32, DType::I64];
+            let dtype = all.into_iter().find(|dtype| dtype.to_string() == text);
+            dtype.map(Op::Cast).ok_or_else(|| "f32, f64, i32 or i64".to_owned())
+        }
         "scale" => Ok(Op::Scale(constant()?)),
         "add_const" => Ok(Op::AddConst(constant()?)),
         "sum" => Ok(Op::Sum(ReduceDims::new(dims()?))),
@@ -80,15 +99,66 @@ pub(super) fn parse(name: &str, attribute: Option<&str>, ty: &TensorType) -> Res
                 shape: self::dims(shape)?.into_iter().collect(),
             }))
         }
-        "one_hot" => {
-            let text = attribute_as("the number of classes")?;
-            let classes = text.trim().parse().map_err(|_| "the number of classes".to_owned())?;
-            Ok(Op::OneHot { classes, dtype: ty.dtype })
+        "cumsum" => {
+            let expected = "dim=…, reverse=…";
+            let [dim, reverse] = fields(attribute_as(expected)?, ["dim", "reverse"], expected)?;
+            Ok(Op::CumSum(CumSum { dim: read(dim, expected)?, reverse: read(reverse, expected)? }))
         }
+        "slice" => {
+            let expected = "dim=…, start=…, stop=…, step=…";
+            let keys = ["dim", "start", "stop", "step"];
+            let [dim, start, stop, step] = fields(attribute_as(expected)?, keys, expected)?;
+            Ok(Op::Slice(Slice {
+                dim: read(dim, expected)?,
+                start: read(start, expected)?,
+                stop: read(stop, expected)?,
+                step: read(step, expected)?,
+            }))
+        }
+        "pad" => {
+            let expected = "dim=…, before=…, after=…, between=…, value=…";
+            let keys = ["dim", "before", "after", "between", "value"];
+            let [dim, before, after, between, value] =
+                fields(attribute_as(expected)?, keys, expected)?;
+            Ok(Op::Pad(Pad {
+                dim: read(dim, expected)?,
+                before: read(before, expected)?,
+                after: read(after, expected)?,
+                between: read(between, expected)?,
+                value: Const::new(read(value, expected)?),
+            }))
+        }
+        "concat" => Ok(Op::Concat(number("a dim")?)),
+        "one_hot" => Ok(Op::OneHot { classes: number("the number of classes")?, dtype: ty.dtype }),
+        "lookup" => Ok(Op::Lookup { rows: number("the number of rows")? }),
+        "scatter_add" => Ok(Op::ScatterAdd { rows: number("the number of rows")? }),
         "stop_gradient" => plain(Op::StopGradient),
         "constrain" => plain(Op::Constrain),
         _ => Err("the name of an op; transitions stand in plans only".to_owned()),
     }
+}
+
+/// The values of `key=value, …` with these keys in this order.
+fn fields<'a, const N: usize>(
+    text: &'a str,
+    keys: [&str; N],
+    expected: &str,
+) -> Result<[&'a str; N], String> {
+    let wrong = || expected.to_owned();
+    let parts: [&str; N] = text.split(',').collect::<Vec<_>>().try_into().map_err(|_| wrong())?;
+    let mut values = [""; N];
+    for ((value, part), key) in values.iter_mut().zip(parts).zip(keys) {
+        let (name, text) = part.split_once('=').ok_or_else(wrong)?;
+        if name.trim() != key {
+            return Err(wrong());
+        }
+        *value = text.trim();
+    }
+    Ok(values)
+}
+
+fn read<T: std::str::FromStr>(text: &str, expected: &str) -> Result<T, String> {
+    text.parse().map_err(|_| expected.to_owned())
 }
 
 /// `[0, 1]`.

@@ -1,5 +1,6 @@
 //! Elementwise ops: the cotangent times the slope.
 
+use shardgrad_core::Op;
 use shardgrad_core::ops::{Comparison, Unary};
 use smallvec::smallvec;
 
@@ -25,6 +26,36 @@ pub(super) fn div<'g>(site: &Site<'_, 'g>) -> Result<Contributions<'g>, Error> {
     let quotient = site.cotangent.div(site.operands[1])?;
     let denominator = site.wanted(1, || quotient.mul(site.result)?.neg())?;
     Ok(smallvec![Some(quotient), denominator])
+}
+
+/// The larger (`Gt`) or smaller (`Lt`) of two: its operand has the cotangent, equals have half of it each.
+pub(super) fn extreme<'g>(
+    site: &Site<'_, 'g>,
+    wins: Comparison,
+) -> Result<Contributions<'g>, Error> {
+    let (a, b) = (site.operands[0], site.operands[1]);
+    let tie = a.compare(Comparison::Eq, b)?.scale(0.5)?;
+    let first = || times(site.cotangent, a.compare(wins, b)?.add(tie)?);
+    let second = || times(site.cotangent, b.compare(wins, a)?.add(tie)?);
+    Ok(smallvec![site.wanted(0, first)?, site.wanted(1, second)?])
+}
+
+/// b where a is not 0, else c: the cotangent goes where the value came from. The mask has none.
+pub(super) fn choose<'g>(site: &Site<'_, 'g>) -> Result<Contributions<'g>, Error> {
+    let part = |comparison: Comparison| {
+        times(site.cotangent, site.operands[0].compare_const(comparison, 0.0)?)
+    };
+    let taken = site.wanted(1, || part(Comparison::Ne))?;
+    Ok(smallvec![None, taken, site.wanted(2, || part(Comparison::Eq))?])
+}
+
+/// Between floats the cotangent in the operand's type; integers have none.
+pub(super) fn cast<'g>(site: &Site<'_, 'g>) -> Result<Option<Var<'g>>, Error> {
+    let (from, to) = (site.operands[0].ty().dtype, site.cotangent.ty().dtype);
+    if !from.is_float() || !to.is_float() {
+        return Ok(None);
+    }
+    site.graph.apply(Op::Cast(from), &[site.cotangent]).map(Some)
 }
 
 fn negated(dy: Var<'_>) -> Result<Var<'_>, Error> {

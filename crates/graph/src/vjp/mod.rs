@@ -5,13 +5,16 @@
 //! go: relu, tanh, sigmoid, exp, sqrt, reciprocal. Each rule is linear in the cotangent, and is built so that a
 //! *pending* cotangent can pass it unreduced: the cotangent meets only replicated factors, in products and sums.
 
+mod along;
 mod constant;
 mod einsum;
 mod elementwise;
+mod lookup;
 mod reduce;
 mod shape;
 
 use shardgrad_core::Op;
+use shardgrad_core::ops::Comparison;
 use smallvec::{SmallVec, smallvec};
 
 use crate::builder::{Graph, Var};
@@ -51,6 +54,8 @@ pub(crate) fn is_differentiable(op: &Op) -> bool {
     match op {
         Op::Leaf(_)
         | Op::Fill(_)
+        | Op::Iota(_)
+        | Op::Uniform(_)
         | Op::Compare(_)
         | Op::CompareConst(..)
         | Op::OneHot { .. }
@@ -60,14 +65,24 @@ pub(crate) fn is_differentiable(op: &Op) -> bool {
         | Op::Sub
         | Op::Mul
         | Op::Div
+        | Op::Maximum
+        | Op::Minimum
+        | Op::Where
         | Op::Scale(_)
         | Op::AddConst(_)
         | Op::Unary(_)
+        | Op::Cast(_)
         | Op::Sum(_)
         | Op::Max(_)
+        | Op::CumSum(_)
         | Op::Broadcast(_)
         | Op::Transpose(_)
         | Op::Reshape(_)
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Concat(_)
+        | Op::Lookup { .. }
+        | Op::ScatterAdd { .. }
         | Op::Constrain
         | Op::Transition(_) => true,
     }
@@ -84,8 +99,12 @@ pub(crate) fn vjp<'g>(
     let operands = node.operands.iter().map(|&o| graph.var(o)).collect();
     let site = Site { graph, operands, result, cotangent, wanted };
     Ok(match &node.op {
-        Op::Leaf(_) | Op::Fill(_) => smallvec![],
-        Op::Compare(_) | Op::CompareConst(..) | Op::OneHot { .. } | Op::StopGradient => {
+        Op::Leaf(_) | Op::Fill(_) | Op::Iota(_) => smallvec![],
+        Op::Uniform(_)
+        | Op::Compare(_)
+        | Op::CompareConst(..)
+        | Op::OneHot { .. }
+        | Op::StopGradient => {
             smallvec![None; node.operands.len()]
         }
         Op::Einsum(spec) => einsum::einsum(&site, spec, node.layer)?,
@@ -93,11 +112,21 @@ pub(crate) fn vjp<'g>(
         Op::Sub => elementwise::sub(&site)?,
         Op::Mul => elementwise::mul(&site)?,
         Op::Div => elementwise::div(&site)?,
+        Op::Maximum => elementwise::extreme(&site, Comparison::Gt)?,
+        Op::Minimum => elementwise::extreme(&site, Comparison::Lt)?,
+        Op::Where => elementwise::choose(&site)?,
         Op::Scale(c) => smallvec![Some(constant::scaled(cotangent, c.value())?)],
         Op::AddConst(_) | Op::Constrain | Op::Transition(_) => smallvec![Some(cotangent)],
         Op::Unary(unary) => smallvec![Some(elementwise::unary(&site, *unary)?)],
+        Op::Cast(_) => smallvec![elementwise::cast(&site)?],
         Op::Sum(dims) => smallvec![Some(reduce::sum(&site, dims)?)],
         Op::Max(dims) => smallvec![Some(reduce::max(&site, dims)?)],
+        Op::CumSum(cumsum) => smallvec![Some(along::cumsum(&site, cumsum)?)],
+        Op::Slice(slice) => smallvec![Some(along::slice(&site, slice)?)],
+        Op::Pad(pad) => smallvec![Some(along::pad(&site, pad)?)],
+        Op::Concat(dim) => along::concat(&site, *dim)?,
+        Op::Lookup { rows } => lookup::lookup(&site, *rows)?,
+        Op::ScatterAdd { rows } => lookup::scatter_add(&site, *rows)?,
         Op::Broadcast(broadcast) => smallvec![Some(shape::broadcast(&site, broadcast)?)],
         Op::Transpose(perm) => smallvec![Some(shape::transpose(&site, perm)?)],
         Op::Reshape(_) => smallvec![Some(shape::reshape(&site)?)],

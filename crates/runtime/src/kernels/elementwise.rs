@@ -62,6 +62,14 @@ pub fn compare_const<T: Number>(comparison: Comparison, c: T, result: &mut [T], 
     }
 }
 
+/// The second operand where the first is not 0, else the third; one that is missing is the result's own elements.
+pub fn choose<T: Number>(result: &mut [T], mask: Option<&[T]>, a: Option<&[T]>, b: Option<&[T]>) {
+    for (i, r) in result.iter_mut().enumerate() {
+        let from = |operand: Option<&[T]>| operand.map_or(*r, |operand| operand[i]);
+        *r = if from(mask) == T::ZERO { from(b) } else { from(a) };
+    }
+}
+
 /// Element types with the functions of [`Unary`].
 pub trait Functions: Number {
     /// Applies a function; `false` if the type does not have it (integers have negation only).

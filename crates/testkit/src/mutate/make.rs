@@ -134,7 +134,7 @@ fn is_exchange(from: &Layout, to: &Layout) -> bool {
 
 /// A plausible wrong op with the same operands and type.
 fn other_op(op: &Op) -> Option<Op> {
-    use shardgrad_core::ops::{Const, Unary};
+    use shardgrad_core::ops::{Const, CumSum, Pad, Slice, Unary, Uniform};
     match op {
         Op::Add => Some(Op::Sub),
         Op::Sub => Some(Op::Add),
@@ -151,14 +151,39 @@ fn other_op(op: &Op) -> Option<Op> {
             other.value = Const::new(fill.value.value() + 1.0);
             Some(Op::Fill(other))
         }
+        Op::Maximum => Some(Op::Minimum),
+        Op::Minimum => Some(Op::Maximum),
+        Op::Iota(iota) => {
+            let other = (iota.dim + 1) % iota.ty.rank().max(1);
+            let mut iota = iota.clone();
+            iota.dim = other;
+            Some(Op::Iota(iota)).filter(|o| o != op)
+        }
+        Op::Uniform(uniform) => {
+            Some(Op::Uniform(Uniform { stream: uniform.stream ^ 1, ..uniform.clone() }))
+        }
+        Op::CumSum(c) => Some(Op::CumSum(CumSum { reverse: !c.reverse, ..*c })),
+        Op::Pad(pad) => {
+            let (before, after) = (pad.after, pad.before);
+            Some(Op::Pad(Pad { before, after, ..*pad })).filter(|o| o != op)
+        }
+        Op::Slice(s) if s.start > 0 => {
+            Some(Op::Slice(Slice { start: s.start - 1, stop: s.stop - 1, ..*s }))
+        }
         Op::Sum(dims) => Some(Op::Max(dims.clone())),
         Op::Max(dims) => Some(Op::Sum(dims.clone())),
         Op::Leaf(_)
         | Op::Einsum(_)
+        | Op::Where
+        | Op::Cast(_)
         | Op::Broadcast(_)
         | Op::Transpose(_)
         | Op::Reshape(_)
+        | Op::Slice(_)
+        | Op::Concat(_)
         | Op::OneHot { .. }
+        | Op::Lookup { .. }
+        | Op::ScatterAdd { .. }
         | Op::StopGradient
         | Op::Constrain
         | Op::Transition(_) => None,

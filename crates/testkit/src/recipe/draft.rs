@@ -4,28 +4,28 @@ use shardgrad_core::ops::{Comparison, Role, Unary};
 use shardgrad_core::{Op, TensorType};
 use shardgrad_graph::{Error, Graph, OutputRole, Var};
 
-use super::Step;
+use super::{Step, placed};
 
 /// Most elements of a value.
-const MAX_ELEMENTS: usize = 150;
+pub(super) const MAX_ELEMENTS: usize = 150;
 /// Values whose coarse bound exceeds this are not used further.
 const MAX_SIZE: f64 = 1e6;
 /// Number of kinds of steps.
-const KINDS: u8 = 16;
+const KINDS: u8 = placed::FIRST + placed::COUNT;
 
 /// Labels for einsums.
 const LETTERS: [char; 8] = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'];
 
 pub(super) struct Draft<'g> {
-    graph: &'g Graph,
-    exact: bool,
+    pub(super) graph: &'g Graph,
+    pub(super) exact: bool,
     /// Values with coarse bounds of their elements.
     pool: Vec<(Var<'g>, f64)>,
     /// Float leaves.
     leaves: Vec<(String, Var<'g>)>,
 }
 
-type Made<'g> = Result<Option<(Var<'g>, f64)>, Error>;
+pub(super) type Made<'g> = Result<Option<(Var<'g>, f64)>, Error>;
 
 impl<'g> Draft<'g> {
     pub(super) fn new(graph: &'g Graph, exact: bool) -> Self {
@@ -42,7 +42,7 @@ impl<'g> Draft<'g> {
         Ok(var)
     }
 
-    fn back(&self, i: u8) -> (Var<'g>, f64) {
+    pub(super) fn back(&self, i: u8) -> (Var<'g>, f64) {
         let n = self.pool.len();
         self.pool[n - 1 - usize::from(i) % n]
     }
@@ -67,6 +67,7 @@ impl<'g> Draft<'g> {
             12 => self.one_hot(step)?,
             13 => self.log_softmax(step)?,
             14 => self.normalised(step)?,
+            kind if kind >= placed::FIRST => self.placed(kind, step)?,
             _ => {
                 let shape: Vec<usize> =
                     (0..step.attr % 3).map(|d| 1 + usize::from(step.attr >> (3 * d)) % 5).collect();
@@ -142,7 +143,7 @@ impl<'g> Draft<'g> {
     }
 
     /// The newest value of the same type as `a`, counted back from `b`; `a` itself if there is no other.
-    fn like(&self, a: Var<'g>, b: u8) -> (Var<'g>, f64) {
+    pub(super) fn like(&self, a: Var<'g>, b: u8) -> (Var<'g>, f64) {
         let alike: Vec<_> = self.pool.iter().filter(|(v, _)| v.ty() == a.ty()).copied().collect();
         alike[alike.len() - 1 - usize::from(b) % alike.len()]
     }

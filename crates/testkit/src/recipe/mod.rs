@@ -13,6 +13,7 @@ use shardgrad_core::ops::Role;
 use shardgrad_graph::{Error, Graph, Program};
 
 mod draft;
+mod placed;
 
 use draft::Draft;
 

@@ -18,6 +18,8 @@ use crate::contraction::{contract, summands};
 use crate::slopes::{compared, function};
 
 mod arithmetic;
+mod choice;
+mod places;
 
 use arithmetic::{bilinear, maximum, quotient, scaled, shifted, sum_of_two, total};
 
@@ -164,6 +166,8 @@ pub(crate) fn propagate(
         Op::Fill(fill) => {
             known(ArrayD::from_elem(IxDyn(&ty.shape), format.constant(fill.value.value())))
         }
+        Op::Iota(op) => places::iota(op),
+        Op::Uniform(op) => places::uniform(op, operands[0]),
         Op::Einsum(einsum) => {
             let n = summands(einsum, &operands.iter().map(|o| &o.value).collect::<Vec<_>>());
             bilinear(operands, n, format, |arrays| contract(einsum, arrays))
@@ -175,6 +179,10 @@ pub(crate) fn propagate(
         Op::Add => sum_of_two(operands[0], operands[1], 1.0, format),
         Op::Sub => sum_of_two(operands[0], operands[1], -1.0, format),
         Op::Div => quotient(operands[0], operands[1], format),
+        Op::Maximum => choice::extreme(operands[0], operands[1], true),
+        Op::Minimum => choice::extreme(operands[0], operands[1], false),
+        Op::Where => choice::choose(operands[0], operands[1], operands[2]),
+        Op::Cast(dtype) => choice::cast(operands[0], *dtype, format),
         Op::Scale(c) => scaled(operands[0], c.value(), format),
         Op::AddConst(c) => shifted(operands[0], c.value(), format),
         Op::Unary(unary) => function(*unary, operands[0], format),
@@ -195,6 +203,12 @@ pub(crate) fn propagate(
             total(operands[0], n, format, summed)
         }
         Op::Max(dims) => maximum(&operands[0].reduced(), dims.dims()),
+        Op::CumSum(op) => places::cumsum(operands[0], op, format),
+        Op::Slice(op) => places::slice(operands[0], op),
+        Op::Pad(op) => places::pad(operands[0], op, ty, format),
+        Op::Concat(dim) => places::concat(operands, *dim),
+        Op::Lookup { .. } => places::lookup(operands[0], operands[1], ty),
+        Op::ScatterAdd { .. } => places::scatter_add(operands[0], operands[1], ty, format),
         Op::Broadcast(broadcast) => moved(operands[0], |array| {
             let mut view = array.view();
             for dim in broadcast.new_dims() {

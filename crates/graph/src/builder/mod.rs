@@ -1,17 +1,21 @@
 //! Making programs: a [`Graph`] collects nodes, a [`Var`] is a copyable handle on one.
 //!
 //! Every builder op checks its operands at once and returns a `Result` that names the op, the operands' types and the
-//! caller's place in the source.
+//! caller's place in the source. The ops are methods, by kind in the files of this folder.
+
+mod arithmetic;
+mod contraction;
+mod indices;
+mod order;
+mod reduce;
+mod shape;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::Location;
 
-use shardgrad_core::ops::{
-    Broadcast, Comparison, Const, Einsum, Fill, Leaf, ReduceDims, Role, Unary,
-};
+use shardgrad_core::ops::{Const, Fill, Leaf, Role};
 use shardgrad_core::{DType, LayoutSpec, Mesh, Op, Shape, TensorType};
-use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::node::{Node, NodeId, Output, OutputRole, Phase};
@@ -45,6 +49,8 @@ pub struct Graph {
     phase: Cell<Phase>,
     /// Layer of contractions that are made now.
     layer: Cell<Option<u32>>,
+    /// The stream of the next random numbers.
+    streams: Cell<u32>,
 }
 
 /// A handle on a node of a [`Graph`].
@@ -75,6 +81,7 @@ impl Graph {
             mesh: OnceCell::new(),
             phase: Cell::new(Phase::Forward),
             layer: Cell::new(None),
+            streams: Cell::new(0),
         }
     }
 
@@ -412,265 +419,6 @@ impl<'g> Var<'g> {
         Ok(var)
     }
 
-    #[track_caller]
-    fn unary(self, unary: Unary) -> Result<Self, Error> {
-        self.graph.apply(Op::Unary(unary), &[self])
-    }
-
-    /// Einsum with one other operand: `x.einsum("mk,kn->mn", w)`.
-    ///
-    /// # Errors
-    /// The text is no einsum, or shapes do not fit it.
-    #[track_caller]
-    pub fn einsum(self, spec: &str, other: Var<'_>) -> Result<Var<'g>, Error> {
-        let at = Location::caller();
-        let einsum: Einsum = spec.parse().map_err(|source| Error::Op { source, at })?;
-        self.graph.apply(Op::Einsum(einsum), &[self, other])
-    }
-
-    /// Matrix product over the last two dims; leading dims, if any, are batch dims of both operands.
-    ///
-    /// # Errors
-    /// Either operand has fewer than two dims, their numbers of dims differ, or extents do not fit.
-    #[track_caller]
-    pub fn matmul(self, other: Var<'_>) -> Result<Var<'g>, Error> {
-        let at = Location::caller();
-        let (a, b) = (self.ty(), other.ty());
-        if a.rank() < 2 || b.rank() != a.rank() {
-            return Err(Error::Bad {
-                op: "matmul",
-                found: format!("{a}, {b}"),
-                problem: "both operands need the same number of dims, at least 2; use einsum for other products".to_owned(),
-                at,
-            });
-        }
-        let batch: SmallVec<[char; 4]> = ('a'..='h').take(a.rank() - 2).collect();
-        let labels = |tail: [char; 2]| batch.iter().copied().chain(tail).collect();
-        let einsum = Einsum::new(
-            [labels(['m', 'k']), labels(['k', 'n'])].into_iter().collect(),
-            labels(['m', 'n']),
-        )
-        .map_err(|source| Error::Op { source, at })?;
-        self.graph.apply(Op::Einsum(einsum), &[self, other])
-    }
-
-    /// a + b, elementwise.
-    ///
-    /// # Errors
-    /// Types differ.
-    #[track_caller]
-    #[allow(clippy::should_implement_trait)]
-    pub fn add(self, other: Var<'_>) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Add, &[self, other])
-    }
-
-    /// a − b, elementwise.
-    ///
-    /// # Errors
-    /// Types differ.
-    #[track_caller]
-    #[allow(clippy::should_implement_trait)]
-    pub fn sub(self, other: Var<'_>) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Sub, &[self, other])
-    }
-
-    /// a · b, elementwise.
-    ///
-    /// # Errors
-    /// Types differ.
-    #[track_caller]
-    #[allow(clippy::should_implement_trait)]
-    pub fn mul(self, other: Var<'_>) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Mul, &[self, other])
-    }
-
-    /// a / b, elementwise.
-    ///
-    /// # Errors
-    /// Types differ.
-    #[track_caller]
-    #[allow(clippy::should_implement_trait)]
-    pub fn div(self, other: Var<'_>) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Div, &[self, other])
-    }
-
-    /// −a.
-    ///
-    /// # Errors
-    /// None in practice; the signature is that of all ops.
-    #[track_caller]
-    #[allow(clippy::should_implement_trait)]
-    pub fn neg(self) -> Result<Var<'g>, Error> {
-        self.unary(Unary::Neg)
-    }
-
-    /// c · a.
-    ///
-    /// # Errors
-    /// None in practice; the signature is that of all ops.
-    #[track_caller]
-    pub fn scale(self, c: f64) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Scale(Const::new(c)), &[self])
-    }
-
-    /// a + c.
-    ///
-    /// # Errors
-    /// None in practice; the signature is that of all ops.
-    #[track_caller]
-    pub fn add_const(self, c: f64) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::AddConst(Const::new(c)), &[self])
-    }
-
-    /// 1 where `comparison` holds between the operands, else 0.
-    ///
-    /// # Errors
-    /// Types differ.
-    #[track_caller]
-    pub fn compare(self, comparison: Comparison, other: Var<'_>) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Compare(comparison), &[self, other])
-    }
-
-    /// 1 where `comparison` holds against a constant, else 0.
-    ///
-    /// # Errors
-    /// None in practice; the signature is that of all ops.
-    #[track_caller]
-    pub fn compare_const(self, comparison: Comparison, c: f64) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::CompareConst(comparison, Const::new(c)), &[self])
-    }
-
-    /// Sum over some dims, which vanish.
-    ///
-    /// # Errors
-    /// A dim that is not there.
-    #[track_caller]
-    pub fn sum(self, dims: &[usize]) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Sum(ReduceDims::new(dims.iter().copied())), &[self])
-    }
-
-    /// Sum over all dims: a scalar.
-    ///
-    /// # Errors
-    /// None in practice; the signature is that of all ops.
-    #[track_caller]
-    pub fn sum_all(self) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Sum(ReduceDims::new(0..self.ty().rank())), &[self])
-    }
-
-    /// Mean over some dims: their sum, scaled by one over the product of their global extents.
-    ///
-    /// # Errors
-    /// A dim that is not there.
-    #[track_caller]
-    pub fn mean(self, dims: &[usize]) -> Result<Var<'g>, Error> {
-        let sum = self.sum(dims)?;
-        #[allow(clippy::cast_precision_loss)]
-        let n = (self.ty().elements() / sum.ty().elements()) as f64;
-        sum.scale(1.0 / n)
-    }
-
-    /// Mean over all dims: a scalar.
-    ///
-    /// # Errors
-    /// None in practice; the signature is that of all ops.
-    #[track_caller]
-    pub fn mean_all(self) -> Result<Var<'g>, Error> {
-        let dims: Vec<usize> = (0..self.ty().rank()).collect();
-        self.mean(&dims)
-    }
-
-    /// Maximum over some dims, which vanish.
-    ///
-    /// # Errors
-    /// A dim that is not there.
-    #[track_caller]
-    pub fn max(self, dims: &[usize]) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Max(ReduceDims::new(dims.iter().copied())), &[self])
-    }
-
-    /// Dim i becomes dim `dims[i]` of `shape`; the other dims of `shape` are new, and the value repeats along them.
-    ///
-    /// # Errors
-    /// Places do not increase, or extents differ.
-    #[track_caller]
-    pub fn broadcast(self, dims: &[usize], shape: &[usize]) -> Result<Var<'g>, Error> {
-        let broadcast = Broadcast {
-            dims: dims.iter().copied().collect(),
-            shape: shape.iter().copied().collect(),
-        };
-        self.graph.apply(Op::Broadcast(broadcast), &[self])
-    }
-
-    /// Broadcast to the shape of another value by `NumPy`'s rule: dims line up from the last, and dims of extent 1 repeat.
-    ///
-    /// # Errors
-    /// A dim is neither 1 nor the other's extent.
-    #[track_caller]
-    pub fn broadcast_like(self, other: Var<'_>) -> Result<Var<'g>, Error> {
-        let at = Location::caller();
-        let (from, to) = (self.ty(), other.ty());
-        let Some(lead) = to.rank().checked_sub(from.rank()) else {
-            return Err(Error::Bad {
-                op: "broadcast_like",
-                found: format!("{from}, {to}"),
-                problem: "the first operand has more dims than the second".to_owned(),
-                at,
-            });
-        };
-        // A dim of extent 1 that must repeat is reshaped away, so that it comes back as a new dim.
-        let kept: Vec<usize> =
-            (0..from.rank()).filter(|&d| from.shape[d] == to.shape[d + lead]).collect();
-        let dropped = (0..from.rank()).filter(|d| !kept.contains(d));
-        if dropped.clone().any(|d| from.shape[d] != 1) {
-            return Err(Error::Bad {
-                op: "broadcast_like",
-                found: format!("{from}, {to}"),
-                problem: "every dim must be 1 or the other's extent, counted from the last"
-                    .to_owned(),
-                at,
-            });
-        }
-        let squeezed = if dropped.count() == 0 {
-            self
-        } else {
-            let shape: Vec<usize> = kept.iter().map(|&d| from.shape[d]).collect();
-            self.reshape(&shape)?
-        };
-        if squeezed.ty() == to {
-            return Ok(squeezed);
-        }
-        let dims: Vec<usize> = kept.iter().map(|d| d + lead).collect();
-        squeezed.broadcast(&dims, &to.shape)
-    }
-
-    /// Dim i of the result is dim `perm[i]` of the operand.
-    ///
-    /// # Errors
-    /// Not a permutation.
-    #[track_caller]
-    pub fn transpose(self, perm: &[usize]) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Transpose(perm.iter().copied().collect()), &[self])
-    }
-
-    /// The same elements in row-major order under another shape.
-    ///
-    /// # Errors
-    /// Another number of elements.
-    #[track_caller]
-    pub fn reshape(self, shape: &[usize]) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::Reshape(shape.iter().copied().collect()), &[self])
-    }
-
-    /// A new last dim of classes, 1 at each integer label's class, in the program's float type.
-    ///
-    /// # Errors
-    /// The operand is not integer.
-    #[track_caller]
-    pub fn one_hot(self, classes: usize) -> Result<Var<'g>, Error> {
-        self.graph.apply(Op::OneHot { classes, dtype: self.graph.dtype }, &[self])
-    }
-
     /// The same value, through which no gradient flows.
     ///
     /// # Errors
@@ -679,43 +427,4 @@ impl<'g> Var<'g> {
     pub fn stop_gradient(self) -> Result<Var<'g>, Error> {
         self.graph.apply(Op::StopGradient, &[self])
     }
-}
-
-macro_rules! unary_methods {
-    ($($(#[$doc:meta])* $method:ident => $variant:ident;)*) => {
-        impl<'g> Var<'g> {
-            $(
-                $(#[$doc])*
-                ///
-                /// # Errors
-                /// The operand is not a float.
-                #[track_caller]
-                pub fn $method(self) -> Result<Var<'g>, Error> {
-                    self.unary(Unary::$variant)
-                }
-            )*
-        }
-    };
-}
-unary_methods! {
-    /// max(a, 0).
-    relu => Relu;
-    /// The tanh form of gelu.
-    gelu => Gelu;
-    /// tanh a.
-    tanh => Tanh;
-    /// 1 / (1 + e⁻ᵃ).
-    sigmoid => Sigmoid;
-    /// eᵃ.
-    exp => Exp;
-    /// ln a.
-    log => Log;
-    /// √a.
-    sqrt => Sqrt;
-    /// a².
-    square => Square;
-    /// |a|.
-    abs => Abs;
-    /// 1/a.
-    reciprocal => Reciprocal;
 }
