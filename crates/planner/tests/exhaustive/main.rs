@@ -1,9 +1,12 @@
 //! The planner against exhaustive search: every op in every layout that the checker's rules admit, every set of copies
 //! by enumeration of intermediate layouts, nothing pruned. All small programs of matrix products on one axis, two-layer
-//! training programs with fixed splits on two.
+//! training programs with fixed splits on two, random small programs on both.
 
+mod random;
 mod search;
 
+use proptest::prelude::{ProptestConfig, proptest};
+use proptest::prop_assert_eq;
 use search::Exhaustive;
 use shardgrad_core::rules::RuleKind;
 use shardgrad_core::{DType, Mesh};
@@ -208,5 +211,34 @@ fn training_on_one_axis_with_presets_and_free_splits() {
         let found = plan(&program, &m, &request, &Options::default()).unwrap();
         let least = Exhaustive::new(&program, &m, &request, label).least();
         assert_eq!(found.cost, least, "{preset}");
+    }
+}
+
+/// The planner's cost against that of all plans: leaves replicated, free leaves with shared work, with repeated work.
+fn agrees(program: &Program, m: &Mesh) -> Result<(), proptest::test_runner::TestCaseError> {
+    let allow = Options { redundant: Redundant::Allow, ..Options::default() };
+    let never = Options::default();
+    for (request, options, allowed) in [
+        (LayoutRequest::default(), &never, any as fn(&Node, &[RuleKind]) -> bool),
+        (LayoutRequest::auto(), &never, shares as fn(&Node, &[RuleKind]) -> bool),
+        (LayoutRequest::auto(), &allow, any as fn(&Node, &[RuleKind]) -> bool),
+    ] {
+        let found = plan(program, m, &request, options).unwrap();
+        let least = Exhaustive::new(program, m, &request, allowed).least();
+        prop_assert_eq!(found.cost, least, "{} {:?}", request, options.redundant);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn random_programs_on_one_axis(choices in random::choices(5), p in 2..=3_usize) {
+        agrees(&random::program(&choices), &mesh(&format!("x={p}")))?;
+    }
+
+    #[test]
+    fn random_programs_on_two_axes(choices in random::choices(2)) {
+        agrees(&random::program(&choices), &mesh("a=2, b=2"))?;
     }
 }
