@@ -1,27 +1,28 @@
 //! What comes in and goes out: outputs are the program's, in the layouts that are demanded, and what is carried to the
 //! next step comes out as it went in.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use shardgrad_core::Placement;
 use shardgrad_core::ops::Role;
 
 use super::Subject;
-use super::pins::pin_on;
+use super::pins::Pinned;
 use crate::node::{NodeId, Output, OutputRole};
 
 pub(super) fn check(subject: &mut Subject<'_>) {
     check_stored(subject);
     let (plan, program) = (subject.plan, subject.program);
-    let known: BTreeSet<&str> = program.outputs.iter().map(|o| o.name.as_str()).collect();
-    for output in plan.outputs.iter().filter(|o| !known.contains(o.name.as_str())) {
+    let (there, known) = (by_name(&plan.outputs), by_name(&program.outputs));
+    for output in plan.outputs.iter().filter(|o| !known.contains_key(o.name.as_str())) {
         let message = format!("the program has no output `{}`; leave it out", output.name);
         subject.violation("C030", Some(output.node), message);
     }
+    let pinned = Pinned::of(subject);
     let mut complete = true;
     for wanted in &program.outputs {
-        match plan.outputs.iter().find(|o| o.name == wanted.name) {
-            Some(found) => check_output(subject, wanted, found),
+        match there.get(wanted.name.as_str()) {
+            Some(found) => check_output(subject, &pinned, wanted, found),
             None => {
                 complete = false;
                 let message = format!(
@@ -43,6 +44,10 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         );
         subject.violation("C030", None, message);
     }
+}
+
+fn by_name(outputs: &[Output]) -> BTreeMap<&str, &Output> {
+    outputs.iter().map(|output| (output.name.as_str(), output)).collect()
 }
 
 fn check_stored(subject: &mut Subject<'_>) {
@@ -70,7 +75,7 @@ fn check_stored(subject: &mut Subject<'_>) {
     }
 }
 
-fn check_output(subject: &mut Subject<'_>, wanted: &Output, found: &Output) {
+fn check_output(subject: &mut Subject<'_>, pinned: &Pinned<'_>, wanted: &Output, found: &Output) {
     let (plan, name, node) = (subject.plan, &wanted.name, found.node);
     let origin = subject.origin(node);
     if origin != wanted.node {
@@ -98,8 +103,8 @@ fn check_output(subject: &mut Subject<'_>, wanted: &Output, found: &Output) {
     }
     for axis in 0..plan.mesh.rank() {
         let placement = plan.layout(node).on(axis);
-        let pinned = pin_on(subject, wanted.node, name, axis);
         let axis_name = subject.axis(axis);
+        let is_pinned = pinned.on(wanted.node, name, axis_name);
         let (code, demand) = match found.role {
             OutputRole::Update { of } => {
                 let leaf = plan.layout(of).on(axis);
@@ -108,7 +113,7 @@ fn check_output(subject: &mut Subject<'_>, wanted: &Output, found: &Output) {
                 }
                 ("C036", format!("the leaf that it replaces is {leaf}; move it there"))
             }
-            _ if pinned.is_some() => {
+            _ if is_pinned => {
                 if placement.is_pending() {
                     let message = format!(
                         "output `{name}` is {placement} on axis `{axis_name}`, since it is pinned so; it is no complete value"

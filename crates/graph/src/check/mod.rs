@@ -177,6 +177,10 @@ struct Subject<'a> {
     program: &'a Program,
     /// A name of each program node that has one.
     names: BTreeMap<NodeId, &'a str>,
+    /// Plan nodes that hold the value of each program node, in order.
+    copies: Vec<Vec<NodeId>>,
+    /// Plan nodes that read each plan node, in order.
+    readers: Vec<Vec<NodeId>>,
     report: Report,
 }
 
@@ -188,7 +192,15 @@ impl<'a> Subject<'a> {
                 names.entry(*id).or_insert(name);
             }
         }
-        Self { plan, program, names, report: Report::default() }
+        let mut copies = vec![Vec::new(); program.nodes.len()];
+        let mut readers = vec![Vec::new(); plan.nodes.len()];
+        for id in plan.ids() {
+            copies[plan.origins[id.index()].index()].push(id);
+            for operand in &plan.node(id).operands {
+                readers[operand.index()].push(id);
+            }
+        }
+        Self { plan, program, names, copies, readers, report: Report::default() }
     }
 
     fn violation(&mut self, code: &'static str, node: Option<NodeId>, message: String) {

@@ -3,25 +3,36 @@
 //!
 //! A pin names a value, or an output that has no name as a value. Axes that it does not name are free.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use shardgrad_core::{LayoutSpec, Op, Placement};
 
 use super::Subject;
 use crate::node::NodeId;
 
-/// The placement that a pin demands on an axis of an output.
-pub(super) fn pin_on(
-    subject: &Subject<'_>,
-    value: NodeId,
-    output: &str,
-    axis: usize,
-) -> Option<Placement> {
-    let name = subject.axis(axis);
-    let pins = subject.plan.pins.iter().chain(&subject.program.pins);
-    pins.filter(|(pin, _)| match subject.program.named(pin) {
-        Some(pinned) => pinned == value,
-        None => *pin == output,
-    })
-    .find_map(|(_, spec)| spec.0.iter().find(|(axis, _)| axis == name).map(|(_, p)| *p))
+/// Pins by the value that they name, and by the output where no value has the name.
+pub(super) struct Pinned<'a> {
+    values: BTreeMap<NodeId, Vec<&'a LayoutSpec>>,
+    outputs: BTreeMap<&'a str, Vec<&'a LayoutSpec>>,
+}
+
+impl<'a> Pinned<'a> {
+    pub(super) fn of(subject: &Subject<'a>) -> Self {
+        let mut pinned = Self { values: BTreeMap::new(), outputs: BTreeMap::new() };
+        for (name, spec) in subject.plan.pins.iter().chain(&subject.program.pins) {
+            match subject.program.named(name) {
+                Some(value) => pinned.values.entry(value).or_default().push(spec),
+                None => pinned.outputs.entry(name).or_default().push(spec),
+            }
+        }
+        pinned
+    }
+
+    /// Whether a pin demands a placement on an axis of an output.
+    pub(super) fn on(&self, value: NodeId, output: &str, axis: &str) -> bool {
+        let specs = self.values.get(&value).into_iter().chain(self.outputs.get(output)).flatten();
+        specs.flat_map(|spec| &spec.0).any(|(named, _)| named == axis)
+    }
 }
 
 pub(super) fn check(subject: &mut Subject<'_>) {
@@ -57,9 +68,8 @@ fn check_pin(subject: &mut Subject<'_>, name: &str, spec: &LayoutSpec) {
             return;
         }
     }
-    let output = plan.outputs.iter().find(|o| o.name == name);
     let Some(value) = program.named(name) else {
-        match output {
+        match plan.outputs.iter().find(|o| o.name == name) {
             Some(output) => check_layout(subject, name, spec, output.node),
             None if program.pins.contains_key(name) => {}
             None => {
@@ -70,13 +80,16 @@ fn check_pin(subject: &mut Subject<'_>, name: &str, spec: &LayoutSpec) {
         }
         return;
     };
-    // Whether a node holds the value and came through the pinned layout.
-    let mut passed = vec![false; plan.nodes.len()];
-    for id in plan.ids() {
+    // Those of the value's copies that came through the pinned layout.
+    let mut passed: BTreeSet<NodeId> = BTreeSet::new();
+    let copies = &subject.copies[value.index()];
+    let read_by = copies.iter().flat_map(|copy| &subject.readers[copy.index()]);
+    let concerned: BTreeSet<NodeId> = read_by.chain(copies).copied().collect();
+    for id in concerned {
         let node = plan.node(id);
         for &operand in &node.operands {
             let reads = subject.origin(operand) == value && !matches!(node.op, Op::Transition(_));
-            if reads && !passed[operand.index()] {
+            if reads && !passed.contains(&operand) {
                 let message = format!(
                     "{} reads {} as {}, but `{name}` is pinned to {spec}; lead it through that layout",
                     subject.show(id),
@@ -88,8 +101,10 @@ fn check_pin(subject: &mut Subject<'_>, name: &str, spec: &LayoutSpec) {
         }
         if subject.origin(id) == value {
             let is_transition = matches!(node.op, Op::Transition(_));
-            let before = is_transition && passed[node.operands[0].index()];
-            passed[id.index()] = before || spec.matches(plan.layout(id), &plan.mesh);
+            let before = is_transition && passed.contains(&node.operands[0]);
+            if before || spec.matches(plan.layout(id), &plan.mesh) {
+                passed.insert(id);
+            }
             if node.leaf_role().is_some() {
                 check_layout(subject, name, spec, id);
             }
