@@ -108,9 +108,9 @@ fn case_v7_argmax_over_a_sharded_dim_is_the_lowest_global_index() {
         let answers: [(&str, &[f64]); 2] = [("argmax", &[most]), ("argmin", &[least])];
         everywhere(&g.finish(), &["tp=2", "tp=3"], &data, &answers);
     }
-    // Rows of eight: two maxima of two elements move, no row.
+    // Long rows: two maxima of two elements move, no row.
     let g = Graph::new("v7-rows", F);
-    let v = g.input("x", [2, 8]).unwrap();
+    let v = g.input("x", [2, 64]).unwrap();
     g.output("argmax", v.argmax(1).unwrap().named("index").unwrap(), OutputRole::Value).unwrap();
     let request = pinned(&[("x", "tp: S(1)"), ("index", "tp: R")]);
     let planned = plan(&g.finish(), &mesh("tp=4"), &request);
