@@ -92,7 +92,7 @@ pub(super) fn cast(a: &Estimate, to: DType, format: Format) -> Estimate {
 /// The quantum of values next to a constant.
 pub(super) fn beside(quantum: Option<i32>, constant: f64) -> Option<i32> {
     match constant {
-        c if c == 0.0 => quantum,
+        0.0 => quantum,
         c if c.is_finite() => quantum.map(|q| q.min(exponent_of_last_bit(c))),
         _ => None,
     }
