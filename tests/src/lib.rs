@@ -2,9 +2,11 @@
 //! runs that are held to their prediction.
 
 pub mod parsers;
+mod placed;
 
 use std::collections::BTreeMap;
 
+pub use placed::placed;
 use shardgrad_core::Mesh;
 use shardgrad_graph::check::check;
 use shardgrad_graph::{Plan, Program, Value, memory};

@@ -11,7 +11,7 @@ use shardgrad_graph::{
     Activation, Graph, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program, export,
 };
 use shardgrad_planner::LayoutRequest;
-use shardgrad_tests::checked;
+use shardgrad_tests::{checked, placed};
 
 fn mlp(loss: Loss, optimizer: &str, activation: Activation) -> Program {
     let layer = |inputs, outputs, activation| LayerSpec { inputs, outputs, bias: true, activation };
@@ -131,24 +131,7 @@ fn numpy_scripts_of_placed_ops_hold() {
     if !has_numpy() {
         return;
     }
-    let g = Graph::new("placed", DType::F64);
-    let (x, table) = (g.input("x", [5, 4]).unwrap(), g.param("table", [7, 4]).unwrap());
-    let ids = g.labels("ids", [5]).unwrap();
-    let rows = table.lookup(ids).unwrap();
-    let early = g.iota(1, [5, 4]).unwrap().compare(Comparison::Le, g.iota(0, [5, 4]).unwrap());
-    let chosen = early.unwrap().choose(x, rows).unwrap().named("chosen").unwrap();
-    let dropped = chosen.dropout(0.3, g.key("key").unwrap()).unwrap().named("dropped").unwrap();
-    let joined =
-        g.concat(1, &[dropped, x.maximum(rows).unwrap(), x.minimum(rows).unwrap()]).unwrap();
-    let cut = joined.slice_by(1, 1, 12, 2).unwrap().pad(0, 1, 2, 0.5).unwrap();
-    let counts = ids.cast(DType::F64).unwrap();
-    g.output("cut", cut.cumsum(1).unwrap().reverse_cumsum(0).unwrap(), OutputRole::Value).unwrap();
-    g.output("counts", counts, OutputRole::Value).unwrap();
-    let loss = cut.square().unwrap().sum_all().unwrap();
-    g.output("loss", loss, OutputRole::Loss).unwrap();
-    let gradient = g.grad(loss, &[table]).unwrap()[0];
-    g.output("grad(table)", gradient, OutputRole::Gradient { of: table.id() }).unwrap();
-    let program = g.finish();
+    let program = placed();
     for (mesh, pins) in [
         ("t=3", vec![("table", "t: S(0)"), ("x", "t: S(0)"), ("dropped", "t: S(0)")]),
         ("a=2, b=2", vec![("table", "a: S(0), b: S(1)"), ("dropped", "a: S(1), b: S(0)")]),
@@ -163,6 +146,13 @@ fn numpy_scripts_of_placed_ops_hold() {
         });
         run(&checked(&program, &mesh, &request), &program);
     }
+    // The script's draws are the library's.
+    let mut script = export::numpy(&plan(&program, "t=1", "replicated"), &program);
+    script += "print([float(v) for v in uniform(-7, 3, (3, 2), whole((3, 2))).ravel()])\n";
+    let said = python(&script).unwrap().unwrap();
+    let mut draws = shardgrad_core::random::Draws::new(-7, 3);
+    let expected: Vec<f64> = (0..6).map(|i| draws.at(i)).collect();
+    assert_eq!(said.lines().last().unwrap(), format!("{expected:?}"));
 }
 
 /// The script notices what it should: without one collective the ranks disagree with the dense program.

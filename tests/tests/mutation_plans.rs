@@ -102,6 +102,10 @@ fn no_mutant_of_a_planned_program_escapes() {
             shardgrad_planner::plan(program, mesh, &request, &Options::default()).unwrap();
         sweep(program, &planned.plan, &mut table);
     }
+    let placed = shardgrad_tests::placed();
+    for (mesh, seed) in [(&two, 1), (&four, 2)] {
+        sweep(&placed, &random_plan(&placed, mesh, seed, 200), &mut table);
+    }
     assert!(table.values().map(|r| r.changes + r.cannot_run).sum::<usize>() > 1000);
 }
 

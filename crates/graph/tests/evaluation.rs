@@ -237,7 +237,7 @@ fn ids_that_are_no_rows_are_refused_by_name_and_row() {
     let (ty, result) =
         (TensorType::new([2, 2], DType::F32), Block { ranges: [4..6, 0..2].into_iter().collect() });
     let of = [3..5, 0..2].into_iter().collect();
-    let of = [Block { ranges: of }, Block { ranges: [4..6].into_iter().collect() }];
+    let of = [Block { ranges: of }, Block { ranges: std::iter::once(4..6).collect() }];
     let places = eval::Places { operands: &of, result: &result };
     let lookup = |ids: [f64; 2]| {
         let ids = Value::from_fn(&TensorType::new([2], DType::I32), |i| ids[i]);

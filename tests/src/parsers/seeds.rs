@@ -44,7 +44,7 @@ pub(super) fn machine() -> Vec<Vec<u8>> {
          [axes.dp]\nlatency = 1e-5\nbandwidth = 1e9\n"])
 }
 
-/// Small training programs with all kinds of parts: layers, losses, state, pins.
+/// Small programs with all kinds of parts: layers, losses, state, pins, ops with attributes.
 fn programs() -> Vec<Program> {
     let layer = |inputs, outputs, activation| LayerSpec { inputs, outputs, bias: true, activation };
     let mut adam = MlpSpec::new("seed", 4);
@@ -57,13 +57,16 @@ fn programs() -> Vec<Program> {
     [adam, plain]
         .iter()
         .map(|spec| spec.training_program().expect("the specification is valid"))
+        .chain([crate::placed()])
         .collect()
 }
 
 pub(super) fn plan() -> Vec<Vec<u8>> {
     let mut files = Vec::new();
     for program in programs() {
-        for (mesh, layout) in [("tp=2", "megatron"), ("dp=2, tp=2", "dp=fsdp, tp=column")] {
+        let presets = [("tp=2", "megatron"), ("dp=2, tp=2", "dp=fsdp, tp=column")];
+        let no_layers = [("tp=3", "replicated")];
+        for &(mesh, layout) in if program.layers.is_empty() { &no_layers[..] } else { &presets } {
             let mesh: Mesh = mesh.parse().expect("a mesh");
             let request: LayoutRequest = layout.parse().expect("a layout");
             let planned = shardgrad_planner::plan(&program, &mesh, &request, &Default::default())
