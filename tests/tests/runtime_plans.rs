@@ -6,7 +6,7 @@ use shardgrad_core::{DType, Mesh, TensorType};
 use shardgrad_graph::{
     Activation, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Value, eval, memory,
 };
-use shardgrad_planner::{Objective, Options, plan};
+use shardgrad_planner::{Combine, Objective, Options, plan};
 use shardgrad_runtime::{Buffers, Init, Trainer, TrainerOptions};
 
 const LAYOUTS: [(&str, &str); 17] = [
@@ -133,4 +133,44 @@ fn training_with_every_optimizer_is_the_oracles() {
     check(&spec(Loss::Mse, "momentum", Activation::Tanh), false);
     check(&spec(Loss::CrossEntropy, "sgd", Activation::Relu), false);
     check(&spec(Loss::Mse, "adam", Activation::Sigmoid), false);
+}
+
+/// The same values on every rank, bit for bit, however collectives are launched, on lent buffers and by messages.
+#[test]
+fn launching_together_changes_no_bit() {
+    let spec = spec(Loss::CrossEntropy, "adam", Activation::Gelu);
+    let program = spec.training_program().unwrap();
+    let mut together = 0;
+    for (mesh, layout) in LAYOUTS {
+        let mesh: Mesh = mesh.parse().unwrap();
+        let run = |combine, buffers| {
+            let options = Options { combine, ..Options::default() };
+            let plan = plan(&program, &mesh, &layout.parse().unwrap(), &options).unwrap().plan;
+            let options = TrainerOptions { seed: 5, buffers, ..TrainerOptions::default() };
+            let mut trainer = Trainer::with_options(&plan, options).unwrap();
+            let mut bits = Vec::new();
+            for step in 1..=2 {
+                let report = trainer.step(&inputs(&spec, step)).unwrap();
+                let (totals, counted) = (plan.totals(), &report.counted);
+                assert_eq!(counted.launches, totals.launches, "{layout}");
+                assert_eq!(counted.bytes_per_device, totals.bytes_per_device, "{layout}");
+                let peak = memory::peak(&plan);
+                assert_eq!(counted.peak_bytes_by_rank, peak.per_rank, "{layout}\n{plan}");
+                bits.extend(report.outputs["loss"].to_f64s().into_iter().map(f64::to_bits));
+            }
+            let names: Vec<String> = trainer.stored().map(|(name, _)| name.to_owned()).collect();
+            for name in names {
+                let value = trainer.gather(&name).unwrap();
+                bits.extend(value.to_f64s().into_iter().map(f64::to_bits));
+            }
+            (plan.launches().count(), bits)
+        };
+        let (most, apart) = run(Combine::Off, Buffers::Keep);
+        for buffers in [Buffers::Keep, Buffers::Free] {
+            let (launches, found) = run(Combine::Auto, buffers);
+            assert!(found == apart, "{layout} on {mesh}, {buffers:?}");
+            together += most - launches;
+        }
+    }
+    assert!(together > 50, "only {together} collectives went along with others");
 }

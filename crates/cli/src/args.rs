@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use shardgrad::core::{LayoutSpec, Mesh};
+use shardgrad::planner::Combine;
 
 /// Plans, proves, explains and runs the training of small networks over a mesh of devices.
 ///
@@ -105,7 +106,7 @@ pub(crate) struct ModelArgs {
 }
 
 /// How plans are searched for.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct SearchArgs {
     /// What is minimised
     #[arg(long, value_enum, default_value_t = ObjectiveArg::Volume)]
@@ -119,6 +120,10 @@ pub(crate) struct SearchArgs {
     /// The most that a device may hold at once: 80GiB, 512MB, bytes
     #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_bytes)]
     pub(crate) memory_limit: Option<u64>,
+    /// How much small collectives of one kind send in one launch, at most: a size, off, or auto (latency is a hundredth of
+    /// a launch)
+    #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = crate::units::parse_combine)]
+    pub(crate) combine: Combine,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -174,7 +179,8 @@ pub(crate) struct CompareArgs {
     pub(crate) layout: Vec<String>,
     #[command(flatten)]
     pub(crate) search: SearchArgs,
-    /// Show the plans of `auto` that trade the objective for memory, and where the layouts stand among them
+    /// Show the plans of `auto` that trade the objective for memory, and where the layouts stand among them; every collective
+    /// is then a launch of its own
     #[arg(long)]
     pub(crate) pareto: bool,
     /// Form of the result
@@ -193,7 +199,7 @@ pub(crate) enum CompareFormat {
     Json,
     /// A page with figures, complete in one file
     Html,
-    /// One figure for a paper: bytes and launches by layout and phase
+    /// One figure for a paper: bytes and collectives by layout and phase
     Svg,
 }
 

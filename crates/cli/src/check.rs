@@ -34,11 +34,17 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     }
     if report.violations.is_empty() {
         let totals = file.plan.totals();
+        let collectives: u64 = totals.by_kind.values().sum();
         out.push_str(&format!(
-            "right: {} on {}, {} and {}, {} bytes per device\n",
+            "right: {} on {}, {}{} and {}, {} bytes per device\n",
             of(file.plan.nodes.len() as u64, "node", "nodes"),
             file.plan.mesh,
-            of(totals.launches, "collective", "collectives"),
+            of(collectives, "collective", "collectives"),
+            if totals.launches == collectives {
+                String::new()
+            } else {
+                format!(" in {}", of(totals.launches, "launch", "launches"))
+            },
             of(totals.scalar_reductions, "scalar reduction", "scalar reductions"),
             totals.bytes_per_device,
         ));

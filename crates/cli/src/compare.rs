@@ -1,5 +1,6 @@
 //! `shardgrad compare`: plans of several layouts side by side.
 
+use shardgrad::planner::Combine;
 use shardgrad::report::{NotPlanned, Report, SCHEMA};
 use shardgrad::{Error, planner};
 
@@ -9,7 +10,12 @@ use crate::{html, output, request, table};
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let machine = request::machine(&args.model)?;
-    let training = request::with_search(request::training(&args.model)?, &args.search, &machine);
+    let mut search = args.search.clone();
+    if args.pareto {
+        // The front is that of the plan space, whose plans are compared before their collectives are combined.
+        search.combine = Combine::Off;
+    }
+    let training = request::with_search(request::training(&args.model)?, &search, &machine);
     let layouts = if args.layout.is_empty() {
         request::layouts_that_fit(&args.mesh)
     } else {

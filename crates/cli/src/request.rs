@@ -45,8 +45,13 @@ pub(crate) fn with_search(training: Training, args: &SearchArgs, machine: &Machi
         ObjectiveArg::Time => Objective::Time,
         ObjectiveArg::Memory => Objective::Memory,
     };
-    let options =
-        Options { objective, redundant, machine: machine.clone(), memory_limit: args.memory_limit };
+    let options = Options {
+        objective,
+        redundant,
+        machine: machine.clone(),
+        memory_limit: args.memory_limit,
+        combine: args.combine,
+    };
     training.options(options)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use comfy_table::{
     Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle,
 };
-use shardgrad::report::{CollectiveReport, NotPlanned, PlanReport, Report};
+use shardgrad::report::{CollectiveReport, NotPlanned, PlanReport, Report, TotalsReport};
 
 use crate::units::{bytes, count, seconds};
 
@@ -33,8 +33,13 @@ fn letter(index: usize) -> String {
     }
 }
 
+/// `2 all_reduce, 1 all_gather in 2 launches`, or `none`.
+pub(crate) fn kinds(totals: &TotalsReport) -> String {
+    if totals.by_kind.is_empty() { "none".to_owned() } else { totals.kinds() }
+}
+
 /// `2 all_reduce, 1 all_gather`, or `none`.
-pub(crate) fn kinds(by_kind: &BTreeMap<String, u64>) -> String {
+fn kinds_apart(by_kind: &BTreeMap<String, u64>) -> String {
     if by_kind.is_empty() {
         return "none".to_owned();
     }
@@ -108,7 +113,7 @@ pub(crate) fn compare(report: &Report, styled: bool) -> String {
         let totals = &plan.totals;
         table.add_row(vec![
             Cell::new(&plan.layout),
-            Cell::new(kinds(&totals.by_kind)),
+            Cell::new(kinds(totals)),
             right(bytes(totals.bytes_per_device)),
             Cell::new(bar(totals.bytes_per_device, largest)),
             right(count(totals.flops_per_device)),
@@ -186,7 +191,7 @@ fn pareto_note(report: &Report, styled: bool) -> String {
         let there = report.plans.iter().filter(|p| front.beats(p) == Some((index + 1, false)));
         table.add_row(vec![
             right((index + 1).to_string()),
-            Cell::new(kinds(&point.by_kind)),
+            Cell::new(kinds_apart(&point.by_kind)),
             right(bytes(point.bytes_per_device)),
             right(seconds(point.predicted_seconds)),
             right(bytes(point.peak_bytes_per_device)),
@@ -264,22 +269,24 @@ pub(crate) fn collectives(plan: &PlanReport, styled: bool) -> String {
     if plan.collectives.is_empty() {
         return "No collectives.\n".to_owned();
     }
-    let mut table = new_table(
-        &[
-            "#",
-            "phase",
-            "collective",
-            "axes",
-            "tensor",
-            "from → to",
-            "sent/device",
-            "elements sent",
-        ],
-        styled,
-    );
+    let shared = plan.collectives.windows(2).any(|c| c[0].launch == c[1].launch);
+    let mut header = vec![
+        "#",
+        "phase",
+        "collective",
+        "axes",
+        "tensor",
+        "from → to",
+        "sent/device",
+        "elements sent",
+    ];
+    if shared {
+        header.push("launch");
+    }
+    let mut table = new_table(&header, styled);
     for (index, c) in plan.collectives.iter().enumerate() {
         let CollectiveReport { phase, kind, axes, tensor, from, to, formula, .. } = c;
-        table.add_row(vec![
+        let mut row = vec![
             right((index + 1).to_string()),
             Cell::new(phase.to_string()),
             Cell::new(if c.scalar { format!("{kind} (scalar)") } else { kind.clone() }),
@@ -288,7 +295,11 @@ pub(crate) fn collectives(plan: &PlanReport, styled: bool) -> String {
             Cell::new(format!("{from} → {to}")),
             right(bytes(c.bytes_per_device)),
             Cell::new(formula),
-        ]);
+        ];
+        if shared {
+            row.push(right((c.launch + 1).to_string()));
+        }
+        table.add_row(row);
     }
     format!("{}\n", table.trim_fmt())
 }

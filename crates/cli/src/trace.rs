@@ -23,7 +23,7 @@ pub(crate) fn trace(planned: &Planned, machine: &Machine) -> String {
             "pid": 0,
             "tid": lanes.iter().position(|l| *l == event.links),
             "args": {
-                "node": event.node.to_string(),
+                "node": event.nodes(),
                 "op": node.op.to_string(),
                 "phase": node.phase.to_string(),
                 "layout": plan.layout(event.node).display(&plan.mesh).to_string(),

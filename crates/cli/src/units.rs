@@ -1,5 +1,7 @@
 //! Numbers for people.
 
+use shardgrad::planner::Combine;
+
 /// `0 B`, `512 B`, `24.0 KiB`, `1.5 GiB`.
 pub(crate) fn bytes(n: u64) -> String {
     scaled(n, 1024, " B", &[" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
@@ -39,6 +41,17 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let bytes =
         whole.saturating_mul(u128::from(*factor)) + part_value * u128::from(*factor) / scale;
     u64::try_from(bytes).map_err(|_| bad())
+}
+
+/// Reads `auto`, `off`, or a size.
+pub(crate) fn parse_combine(text: &str) -> Result<Combine, String> {
+    match text {
+        "auto" => Ok(Combine::Auto),
+        "off" => Ok(Combine::Off),
+        size => {
+            parse_bytes(size).map(Combine::UpTo).map_err(|e| format!("{e}; or `auto`, or `off`"))
+        }
+    }
 }
 
 /// `980`, `4.2 k`, `12.0 M`.
@@ -99,6 +112,15 @@ mod tests {
         for text in ["", "GB", "-3", "3 apples", "1e9", "999999999TiB", "1.0000000001", "1.2.3"] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn how_to_combine_is_a_word_or_a_size() {
+        assert_eq!(parse_combine("auto"), Ok(Combine::Auto));
+        assert_eq!(parse_combine("off"), Ok(Combine::Off));
+        assert_eq!(parse_combine("64KiB"), Ok(Combine::UpTo(65_536)));
+        let message = parse_combine("all").unwrap_err();
+        assert!(message.contains("`all` is no size") && message.ends_with("`off`"), "{message}");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value, json};
 use support::{compare, file, model, run, succeed};
 
@@ -62,6 +64,7 @@ fn the_report_has_exactly_the_keys_of_schema_1() {
                 "formula",
                 "from",
                 "kind",
+                "launch",
                 "phase",
                 "scalar",
                 "tensor",
@@ -78,7 +81,8 @@ fn totals_are_the_sums_of_the_collectives_and_scalars_are_counted_apart() {
     let plans = report["plans"].as_array().expect("plans");
     assert_eq!(plans.len(), 9, "every preset");
     for plan in plans {
-        let (mut bytes, mut launches, mut scalar_bytes, mut scalars) = (0, 0, 0, 0);
+        let (mut bytes, mut scalar_bytes, mut scalars) = (0, 0, 0);
+        let (mut kinds, mut launches) = (BTreeMap::<String, u64>::new(), BTreeSet::new());
         for collective in plan["collectives"].as_array().expect("collectives") {
             let sent = collective["bytes_per_device"].as_u64().expect("bytes");
             assert!(sent > 0);
@@ -86,13 +90,17 @@ fn totals_are_the_sums_of_the_collectives_and_scalars_are_counted_apart() {
                 assert_eq!(collective["elements"], json!(1));
                 (scalar_bytes, scalars) = (scalar_bytes + sent, scalars + 1);
             } else {
-                (bytes, launches) = (bytes + sent, launches + 1);
+                bytes += sent;
+                let kind = collective["kind"].as_str().expect("kind").to_owned();
+                *kinds.entry(kind).or_default() += 1;
+                launches.insert(collective["launch"].as_u64().expect("a number"));
             }
             assert!(!collective["why"].as_str().expect("why").is_empty());
         }
         let totals = &plan["totals"];
         assert_eq!(totals["bytes_per_device"], json!(bytes), "{}", plan["layout"]);
-        assert_eq!(totals["launches"], json!(launches));
+        assert_eq!(totals["launches"], json!(launches.len()));
+        assert_eq!(totals["by_kind"], json!(kinds));
         assert_eq!(totals["scalar_bytes_per_device"], json!(scalar_bytes));
         assert_eq!(totals["scalar_reductions"], json!(scalars));
         assert!(totals["flops_per_device"].as_u64() > Some(0));

@@ -117,7 +117,12 @@ struct Member {
 }
 
 impl Member {
-    fn round(&mut self, out: Option<(usize, Region)>, into: Option<(usize, Region, Combine)>) {
+    fn round(
+        &mut self,
+        number: usize,
+        out: Option<(usize, Region)>,
+        into: Option<(usize, Region, Combine)>,
+    ) {
         let send = out.filter(|(_, region)| !region.is_empty()).map(|(to, region)| Send {
             to: self.group[to],
             buffer: Buffer::Result,
@@ -127,18 +132,25 @@ impl Member {
             .filter(|(_, region, _)| !region.is_empty())
             .map(|(from, region, combine)| Receive { from: self.group[from], region, combine });
         if send.is_some() || receive.is_some() {
-            self.rounds.push(Round { send, receive });
+            self.rounds.push(Round { number, send, receive });
         }
     }
 
-    /// What is in place `me` goes to the next, and on.
-    fn pass_on(&mut self, first: usize, part: impl Fn(usize) -> Region, combine: Combine) {
+    /// What is in place `me` goes to the next, and on; `from` is the number of the first round.
+    fn pass_on(
+        &mut self,
+        from: usize,
+        first: usize,
+        part: impl Fn(usize) -> Region,
+        combine: Combine,
+    ) {
         let p = self.group.len();
         let (next, previous) = ((self.me + 1) % p, (self.me + p - 1) % p);
         for k in 0..p - 1 {
             let mine = (first + p - k) % p;
             let arrives = (mine + p - 1) % p;
-            self.round(Some((next, part(mine))), Some((previous, part(arrives), combine)));
+            let into = (previous, part(arrives), combine);
+            self.round(from + k, Some((next, part(mine))), Some(into));
         }
     }
 
@@ -146,49 +158,57 @@ impl Member {
     fn halve(&mut self, part: impl Fn(Range<usize>) -> Region, combine: Combine) {
         let mut mine = 0..self.group.len();
         let mut distance = self.group.len() / 2;
+        let mut number = 0;
         while distance > 0 {
             let middle = mine.start + distance;
             let (low, high) = (mine.start..middle, middle..mine.end);
             let (kept, given) = if self.me & distance == 0 { (low, high) } else { (high, low) };
             let partner = self.me ^ distance;
-            self.round(Some((partner, part(given))), Some((partner, part(kept.clone()), combine)));
+            let into = (partner, part(kept.clone()), combine);
+            self.round(number, Some((partner, part(given))), Some(into));
             mine = kept;
             distance /= 2;
+            number += 1;
         }
     }
 
-    /// Doubles what the rank holds, from its own part to all.
-    fn double(&mut self, part: impl Fn(Range<usize>) -> Region) {
+    /// Doubles what the rank holds, from its own part to all; `from` is the number of the first round.
+    fn double(&mut self, from: usize, part: impl Fn(Range<usize>) -> Region) {
         let mut distance = 1;
+        let mut number = from;
         while distance < self.group.len() {
             let start = self.me & !(distance - 1);
             let theirs = start ^ distance;
             let partner = self.me ^ distance;
             self.round(
+                number,
                 Some((partner, part(start..start + distance))),
                 Some((partner, part(theirs..theirs + distance), Combine::Copy)),
             );
             distance *= 2;
+            number += 1;
         }
     }
 
     /// Up a binomial tree to the first rank, and down again.
     fn climb(&mut self, whole: &Region, combine: Combine) {
         let (p, me) = (self.group.len(), self.me);
-        let levels = p.next_power_of_two().trailing_zeros();
+        let levels = p.next_power_of_two().trailing_zeros() as usize;
         let all = || whole.clone();
-        for distance in (0..levels).map(|l| 1 << l) {
+        for level in 0..levels {
+            let distance = 1 << level;
             if me.is_multiple_of(2 * distance) && me + distance < p {
-                self.round(None, Some((me + distance, all(), combine)));
+                self.round(level, None, Some((me + distance, all(), combine)));
             } else if me % (2 * distance) == distance {
-                self.round(Some((me - distance, all())), None);
+                self.round(level, Some((me - distance, all())), None);
             }
         }
-        for distance in (0..levels).rev().map(|l| 1 << l) {
+        for (down, level) in (0..levels).rev().enumerate() {
+            let (number, distance) = (levels + down, 1 << level);
             if me.is_multiple_of(2 * distance) && me + distance < p {
-                self.round(Some((me + distance, all())), None);
+                self.round(number, Some((me + distance, all())), None);
             } else if me % (2 * distance) == distance {
-                self.round(None, Some((me - distance, all(), Combine::Copy)));
+                self.round(number, None, Some((me - distance, all(), Combine::Copy)));
             }
         }
     }
@@ -215,12 +235,12 @@ pub(crate) fn all_reduce(
             return crate::schedule::direct_all_reduce(&member.group, me, len, combine);
         }
         Algorithm::Ring => {
-            member.pass_on(me, chunk, combine);
-            member.pass_on((me + 1) % p, chunk, Combine::Copy);
+            member.pass_on(0, me, chunk, combine);
+            member.pass_on(p - 1, (me + 1) % p, chunk, Combine::Copy);
         }
         Algorithm::Halving => {
             member.halve(chunks, combine);
-            member.double(chunks);
+            member.double(p.trailing_zeros() as usize, chunks);
         }
         Algorithm::Tree => member.climb(&Region::Flat(0..len), combine),
     }
@@ -243,13 +263,13 @@ pub(crate) fn all_gather(
     let mut member = Member { group, me, rounds: Vec::new() };
     if transition.algorithm == Algorithm::Halving {
         // Neighbouring blocks of one dim make a box.
-        member.double(|range| {
+        member.double(0, |range| {
             let (first, last) = (&blocks[range.start], &blocks[range.end - 1]);
             let ranges = first.ranges.iter().zip(&last.ranges).map(|(a, b)| a.start..b.end);
             Region::Box(Block { ranges: ranges.collect() })
         });
     } else {
-        member.pass_on(me, |i| Region::Box(blocks[i].clone()), Combine::Copy);
+        member.pass_on(0, me, |i| Region::Box(blocks[i].clone()), Combine::Copy);
     }
     RankSchedule { start: Start::CopyInto { own, fill: None }, rounds: member.rounds }
 }

@@ -18,6 +18,7 @@
 //! | [`schedule`] | collectives as data: rounds of transfers |
 //! | [`algorithm`] | ring, halving and tree |
 //! | [`schedule_proof`] | their proof by symbolic execution |
+//! | [`launch`] | several collectives as one launch |
 //! | [`cost`] | flops of an op on its local block |
 //! | [`machine`] | the α–β machine model |
 //! | [`price`] | what ops and transitions cost under an objective |
@@ -41,6 +42,7 @@ pub mod cost;
 pub mod dtype;
 pub mod error;
 pub mod geometry;
+pub mod launch;
 pub mod layout;
 pub mod machine;
 pub mod mesh;

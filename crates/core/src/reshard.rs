@@ -403,7 +403,7 @@ fn push(
     let send = out.map(|block| Send { to, buffer, region: Region::Box(block) });
     let receive = into.map(|block| Receive { from, region: Region::Box(block), combine });
     if send.is_some() || receive.is_some() {
-        rounds.push(Round { send, receive });
+        rounds.push(Round { number: rounds.len(), send, receive });
     }
 }
 

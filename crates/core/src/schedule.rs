@@ -99,6 +99,9 @@ pub struct Receive {
 /// One round of one rank; the send and the receive are concurrent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
+    /// Number of the round, the same on all ranks, which may have nothing to do in some. In rounds of one number,
+    /// collectives of one kind and group have the same peers ([`crate::launch`]).
+    pub number: usize,
     /// What the rank sends, if anything.
     pub send: Option<Send>,
     /// What it receives, if anything.
@@ -217,7 +220,7 @@ pub fn rank_schedule(
 }
 
 /// How the pending placement on these axes combines terms.
-fn reduction(from: &Layout, axes: AxisSet) -> Combine {
+pub(crate) fn reduction(from: &Layout, axes: AxisSet) -> Combine {
     if axes.iter().any(|a| from.on(a) == PendingMax) { Combine::Max } else { Combine::Sum }
 }
 
@@ -236,6 +239,7 @@ fn exchange(mesh: &Mesh, shape: &[usize], from: &Layout, to: &Layout, rank: usiz
             let out = source.intersect(&target_of(next));
             let into = source_of(previous).intersect(&target);
             Round {
+                number: k - 1,
                 send: (!out.is_empty()).then(|| Send {
                     to: next,
                     buffer: Buffer::Source,
@@ -262,7 +266,9 @@ pub(crate) fn direct_all_reduce(
 ) -> RankSchedule {
     let p = group.len();
     let chunk = |i: usize| split(len, p, i);
-    let round = |out: (usize, Buffer, Range<usize>), into: (usize, Range<usize>, Combine)| Round {
+    type Out = (usize, Buffer, Range<usize>);
+    let round = |number: usize, out: Out, into: (usize, Range<usize>, Combine)| Round {
+        number,
         send: (!out.2.is_empty()).then(|| Send {
             to: group[out.0],
             buffer: out.1,
@@ -276,11 +282,12 @@ pub(crate) fn direct_all_reduce(
     };
     let reduce = (1..p).map(|k| {
         let (next, previous) = ((me + k) % p, (me + p - k) % p);
-        round((next, Buffer::Source, chunk(next)), (previous, chunk(me), combine))
+        round(k - 1, (next, Buffer::Source, chunk(next)), (previous, chunk(me), combine))
     });
     let gather = (1..p).map(|k| {
         let (next, previous) = ((me + k) % p, (me + p - k) % p);
-        round((next, Buffer::Result, chunk(me)), (previous, chunk(previous), Combine::Copy))
+        let (out, into) = ((next, Buffer::Result, chunk(me)), chunk(previous));
+        round(p + k - 2, out, (previous, into, Combine::Copy))
     });
     let rounds = reduce.chain(gather).filter(|r| r.send.is_some() || r.receive.is_some()).collect();
     RankSchedule { start: Start::CopyAll, rounds }

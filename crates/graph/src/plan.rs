@@ -4,10 +4,15 @@
 //! order is execution order, the same on all ranks. Every node names its *origin*, the program node whose value it is;
 //! a transition's origin is its operand's. Storage is decided with the plan: each node lives in a slot, and slots are
 //! shared where a value overwrites another at its last use.
+//!
+//! Collectives that follow each other may run as one launch, a *bucket* ([`shardgrad_core::launch`]): all its members read
+//! their operands before any result is there, and what any of them touches lives until the last is done.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use shardgrad_core::launch::Member;
 use shardgrad_core::price::Fields;
 use shardgrad_core::{Layout, LayoutSpec, Mesh, Op, Prices, TensorType, Transition};
 
@@ -47,6 +52,9 @@ pub struct Plan {
     pub pins: BTreeMap<String, LayoutSpec>,
     /// Why each transition is there, by its index.
     pub reasons: BTreeMap<u32, Reason>,
+    /// Collectives that run as one launch: nodes that follow each other, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buckets: Vec<Vec<NodeId>>,
 }
 
 impl Plan {
@@ -75,11 +83,47 @@ impl Plan {
 
     /// All transitions, with the layouts at both ends.
     pub fn transitions(&self) -> impl Iterator<Item = PlannedTransition<'_>> + '_ {
-        self.ids().filter_map(|id| {
-            let node = self.node(id);
-            let Op::Transition(transition) = node.op else { return None };
-            let from = self.layout(*node.operands.first()?);
-            Some(PlannedTransition { id, transition, ty: &node.ty, from, to: self.layout(id) })
+        self.ids().filter_map(|id| self.transition(id))
+    }
+
+    /// The node's transition, if it is one.
+    #[must_use]
+    pub fn transition(&self, id: NodeId) -> Option<PlannedTransition<'_>> {
+        let node = self.node(id);
+        let Op::Transition(transition) = node.op else { return None };
+        let from = self.layout(*node.operands.first()?);
+        Some(PlannedTransition { id, transition, ty: &node.ty, from, to: self.layout(id) })
+    }
+
+    /// The nodes in the steps in which they run: a bucket is one step, every other node a step of its own. A bucket whose
+    /// nodes do not follow each other is none.
+    pub fn steps(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let mut bucket_from: BTreeMap<usize, usize> = BTreeMap::new();
+        for bucket in &self.buckets {
+            let follows = |w: &[NodeId]| w[0].index() + 1 == w[1].index();
+            if let Some(first) = bucket.first().filter(|_| bucket.windows(2).all(follows)) {
+                bucket_from.entry(first.index()).or_insert(bucket.len());
+            }
+        }
+        let count = self.nodes.len();
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let len = bucket_from.get(&at).copied().unwrap_or(1);
+            let step = at..(at + len).min(count);
+            at = step.end;
+            (!step.is_empty()).then_some(step)
+        })
+    }
+
+    /// What is sent together, in order: the collectives of each bucket, every other collective by itself.
+    pub fn launches(&self) -> impl Iterator<Item = Vec<PlannedTransition<'_>>> + '_ {
+        self.steps().filter_map(|step| {
+            let ids = step.map(NodeId::from_index);
+            let members: Vec<PlannedTransition<'_>> = ids
+                .filter_map(|id| self.transition(id))
+                .filter(|t| t.transition.kind.is_collective())
+                .collect();
+            (!members.is_empty()).then_some(members)
         })
     }
 
@@ -104,7 +148,13 @@ pub struct PlannedTransition<'a> {
     pub to: &'a Layout,
 }
 
-impl PlannedTransition<'_> {
+impl<'a> PlannedTransition<'a> {
+    /// It as a member of a launch.
+    #[must_use]
+    pub fn member(&self) -> Member<'a> {
+        Member { transition: self.transition, ty: self.ty, from: self.from, to: self.to }
+    }
+
     /// Bytes each rank sends, largest over ranks.
     #[must_use]
     pub fn bytes_sent(&self, mesh: &Mesh) -> u64 {
@@ -121,9 +171,9 @@ impl PlannedTransition<'_> {
 /// What a plan costs each step, by the book. Reductions of scalars are counted apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Collectives, scalars not counted.
+    /// Launches: a bucket is one. Those of scalars alone are not counted.
     pub launches: u64,
-    /// Collectives of each kind, scalars not counted.
+    /// Collectives of each kind, in buckets or not, scalars not counted.
     pub by_kind: BTreeMap<String, u64>,
     /// Sum over collectives of the largest count over ranks, scalars not counted.
     pub bytes_per_device: u64,
@@ -131,6 +181,14 @@ pub struct Totals {
     pub scalar_reductions: u64,
     /// Their bytes.
     pub scalar_bytes_per_device: u64,
+}
+
+impl Totals {
+    /// Collectives, scalars counted too.
+    #[must_use]
+    pub fn collectives(&self) -> u64 {
+        self.by_kind.values().sum::<u64>() + self.scalar_reductions
+    }
 }
 
 impl Plan {
@@ -175,13 +233,14 @@ impl Plan {
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
+        let tensors = |launch: &Vec<PlannedTransition<'_>>| launch.iter().any(|c| !c.is_scalar());
+        totals.launches = self.launches().filter(tensors).count() as u64;
         for collective in self.collectives() {
             let bytes = collective.bytes_sent(&self.mesh);
             if collective.is_scalar() {
                 totals.scalar_reductions += 1;
                 totals.scalar_bytes_per_device += bytes;
             } else {
-                totals.launches += 1;
                 totals.bytes_per_device += bytes;
                 *totals.by_kind.entry(collective.transition.kind.name().to_owned()).or_default() +=
                     1;

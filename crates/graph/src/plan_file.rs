@@ -1,7 +1,7 @@
 //! Plan files: a program and a plan for it, as JSON.
 //!
 //! ```json
-//! {"schema": 1, "program": {…}, "plan": {…}}
+//! {"schema": 2, "program": {…}, "plan": {…}}
 //! ```
 //!
 //! [`PlanFile::read`] trusts nothing: what it returns is [valid](Plan::validate), so that the checker and the runtime
@@ -15,8 +15,8 @@ use crate::error::Error;
 use crate::plan::Plan;
 use crate::program::Program;
 
-/// The version of the format.
-pub const SCHEMA: u32 = 1;
+/// The version of the format. Since 2 a plan may have buckets, which a reader of version 1 would overlook.
+pub const SCHEMA: u32 = 2;
 
 /// A program with a plan for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

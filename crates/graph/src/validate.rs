@@ -126,6 +126,11 @@ impl Plan {
         for index in self.reasons.keys().filter(|&&index| index as usize >= count) {
             found.add(format!("there is a reason for node %{index}, but only {count} nodes"));
         }
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            for id in bucket {
+                found.in_range(*id, count, || format!("bucket {index}"));
+            }
+        }
         found.outputs(&self.nodes, &self.outputs);
         found.list
     }

@@ -3,9 +3,9 @@
 mod support;
 
 use shardgrad_core::Placement;
-use shardgrad_graph::{Graph, NodeId, OutputRole, check, memory};
+use shardgrad_graph::{Graph, NodeId, OutputRole, Plan, Program, check, memory};
 use support::checking::{assert_right, assert_sound, node_named, refused, right_plans};
-use support::{lay_out, leaf};
+use support::{Draft, lay_out, leaf};
 
 #[test]
 fn overlapping_slots_are_refused() {
@@ -111,4 +111,110 @@ fn in_place_writes_need_equal_blocks() {
     assert_eq!(wrong.slots[1], wrong.slots[2]);
     wrong.layouts[2] = wrong.layouts[2].with(0, Placement::Shard(1));
     assert_eq!(refused(&wrong, &program, "C053").codes(), ["C010", "C053"]);
+}
+
+/// Sums over the batch of two inputs and a maximum of the first, made, then reduced: nodes x z a b m, then three reductions.
+fn sums() -> (Program, Plan) {
+    let g = Graph::new("sums", shardgrad_core::DType::F32);
+    let x = g.input("x", [4, 6]).unwrap();
+    let z = g.input("z", [4, 3]).unwrap();
+    let made = [
+        x.sum(&[0]).unwrap().named("a").unwrap(),
+        z.sum(&[0]).unwrap().named("b").unwrap(),
+        x.max(&[0]).unwrap().named("m").unwrap(),
+    ];
+    for (name, value) in ["a", "b", "m"].into_iter().zip(made) {
+        g.output(name, value, OutputRole::Value).unwrap();
+    }
+    let program = g.finish();
+    let mut draft = Draft::new(&program, "dp=2, tp=2");
+    let place = |draft: &mut Draft<'_>, name: &str, layout: &str| {
+        let origin = draft.program.named(name).unwrap();
+        let id = draft.place(origin, layout);
+        draft.current.insert(origin, id);
+        id
+    };
+    let (x, z) = (place(&mut draft, "x", "dp: S(0)"), place(&mut draft, "z", "dp: S(0)"));
+    let terms = [("a", x), ("b", z), ("m", x)].map(|(name, operand)| {
+        let origin = draft.program.named(name).unwrap();
+        (origin, draft.emit(origin, &[operand]))
+    });
+    for (origin, term) in terms {
+        let reduced = draft.transition(term, "");
+        draft.current.insert(origin, reduced);
+    }
+    let plan = draft.finish();
+    (program, plan)
+}
+
+#[test]
+fn a_bucket_is_one_launch_whose_messages_are_staged_together() {
+    let (program, mut plan) = sums();
+    assert_right(&plan, &program);
+    assert_eq!(plan.totals().launches, 3);
+    // x 2·6, z 2·3, a 6, b 3, m 6 elements, each reduction in place. Alone a stages two halves: 6 elements.
+    assert_eq!(memory::peak(&plan).bytes, 4 * (12 + 6 + 6 + 3 + 6 + 6));
+    let apart = plan.totals();
+    let [a, b, m] = [5, 6, 7].map(NodeId);
+    plan.buckets = vec![vec![a, b]];
+    assert_right(&plan, &program);
+    assert_eq!(plan.totals().launches, 2);
+    assert_eq!(plan.totals().by_kind, apart.by_kind);
+    assert_eq!(plan.totals().bytes_per_device, apart.bytes_per_device);
+    // Of three elements one rank gives one and takes two, and the other way round: 3 more in each round.
+    assert_eq!(memory::peak(&plan).bytes, 4 * (12 + 6 + 6 + 3 + 6 + 6 + 3));
+    assert_eq!(memory::peak(&plan).at, b);
+    let text = plan.to_string();
+    assert_eq!(text.matches("bucket 0").count(), 2, "{text}");
+    // Each fault has its code.
+    let with = |buckets: &[&[NodeId]]| Plan {
+        buckets: buckets.iter().map(|b| b.to_vec()).collect(),
+        ..plan.clone()
+    };
+    for (buckets, code) in [
+        (with(&[&[a]]), "C070"),
+        (with(&[&[]]), "C070"),
+        (with(&[&[a, a]]), "C070"),
+        (with(&[&[b, a]]), "C070"),
+        (with(&[&[a, b], &[b, m]]), "C070"),
+        (with(&[&[NodeId(4), a]]), "C071"),
+        // A maximum among sums.
+        (with(&[&[b, m]]), "C072"),
+        (with(&[&[a, NodeId(99)]]), "C002"),
+    ] {
+        refused(&buckets, &program, code);
+    }
+    let mut shared = plan.clone();
+    shared.slots[b.index()] = shared.slots[a.index()];
+    refused(&shared, &program, "C073");
+}
+
+#[test]
+fn members_of_a_bucket_are_of_one_kind_over_one_group_and_independent() {
+    let g = Graph::new("moves", shardgrad_core::DType::F32);
+    let x = g.input("x", [4, 6]).unwrap();
+    g.output("y", x, OutputRole::Value).unwrap();
+    let program = g.finish();
+    let refuse = |steps: &[&str], code: &str| {
+        let mut draft = Draft::new(&program, "a=2, b=2");
+        let origin = program.named("x").unwrap();
+        let mut at = draft.place(origin, steps[0]);
+        let moved: Vec<NodeId> = steps[1..]
+            .iter()
+            .map(|to| {
+                at = draft.transition(at, to);
+                at
+            })
+            .collect();
+        draft.current.insert(origin, at);
+        let mut plan = draft.finish();
+        assert_right(&plan, &program);
+        plan.buckets = vec![moved];
+        let report = refused(&plan, &program, code);
+        assert!(report.codes().contains(&"C073"), "one reads the other: {report}");
+    };
+    refuse(&["a: S(0)", "a: S(1)", "a: S(0)"], "C050");
+    refuse(&["a: S(0), b: S(1)", "a: S(0)", ""], "C072");
+    refuse(&["a: S(0)", "", "b: S(0)", ""], "C071");
+    refuse(&["a: S(0)", "a: S(1)", ""], "C072");
 }

@@ -79,6 +79,7 @@ pub fn build(
             outputs: Vec::new(),
             pins: demands.pins.clone(),
             reasons: BTreeMap::new(),
+            buckets: Vec::new(),
         },
         leaves: BTreeMap::new(),
     };

@@ -15,13 +15,16 @@
 //! | [`memory`] | plans under a memory limit |
 //! | [`redistribution`] | the cheapest conversion between any two layouts |
 //! | [`build`], [`explain`] | from the minimum to a plan with reasons |
+//! | [`combine`] | small collectives as one launch |
 //! | [`planner`] | the entry, [`plan`] |
 //!
 //! The search minimises, over one choice of rule per op and axis, the sum of what ops cost and what carrying each value
-//! to its readers costs; both are exact, so the plan is optimal in the plan space.
+//! to its readers costs; both are exact, so the plan is optimal in the plan space. Optimality is that of the plan before
+//! its collectives are combined, which changes neither bytes nor values.
 
 pub mod build;
 pub mod certify;
+pub mod combine;
 pub mod cost;
 pub mod demands;
 pub mod error;
@@ -33,6 +36,7 @@ pub mod planner;
 pub mod presets;
 pub mod problem;
 pub mod redistribution;
+mod reorder;
 pub mod request;
 pub mod search;
 pub mod space;
@@ -42,7 +46,7 @@ pub mod values;
 pub use cost::Cost;
 pub use error::Error;
 pub use memory::{Front, Point};
-pub use options::{Objective, Options, Redundant};
+pub use options::{Combine, Objective, Options, Redundant};
 pub use planner::{Planned, cost_of, pareto, plan};
 pub use presets::{Preset, Split};
 pub use request::{Free, LayoutRequest, Presets};

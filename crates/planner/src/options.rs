@@ -13,6 +13,18 @@ pub enum Redundant {
     Allow,
 }
 
+/// How much small collectives of one kind send in one launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Combine {
+    /// So much that the machine's latency hardly matters.
+    #[default]
+    Auto,
+    /// At most so many bytes per device.
+    UpTo(u64),
+    /// Every collective is a launch of its own.
+    Off,
+}
+
 /// Options of planning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
@@ -24,6 +36,8 @@ pub struct Options {
     pub machine: Machine,
     /// The most bytes that a device may hold at once.
     pub memory_limit: Option<u64>,
+    /// How collectives are combined, once the plan is found.
+    pub combine: Combine,
 }
 
 impl Options {

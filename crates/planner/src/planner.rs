@@ -5,6 +5,7 @@ use shardgrad_graph::{Certificate, Plan, Program};
 
 use crate::build;
 use crate::certify::{self, Found};
+use crate::combine::combined;
 use crate::cost::Cost;
 use crate::demands::Demands;
 use crate::error::Error;
@@ -73,11 +74,12 @@ pub fn plan(
     options: &Options,
 ) -> Result<Planned, Error> {
     let demands = Demands::resolve(program, mesh, request)?;
-    let free = plan_free(program, mesh, &demands, options)?;
+    let mut planned = plan_free(program, mesh, &demands, options)?;
     if options.objective == Objective::Memory || options.memory_limit.is_some() {
-        return memory::plan(program, mesh, &demands, options, free);
+        planned = memory::plan(program, mesh, &demands, options, planned)?;
     }
-    Ok(free)
+    planned.plan = combined(planned.plan, options);
+    Ok(planned)
 }
 
 /// The plans of which none is better than another in both the objective and memory.

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use shardgrad_core::{DType, Mesh};
 use shardgrad_graph::check::check;
-use shardgrad_graph::{Activation, Loss, MlpSpec, Optimizer, Plan, Program};
-use shardgrad_planner::{LayoutRequest, Options, Planned, cost_of, plan};
+use shardgrad_graph::plan::{PlannedTransition, Totals};
+use shardgrad_graph::{Activation, Loss, MlpSpec, Optimizer, Plan, Program, memory};
+use shardgrad_planner::{Combine, LayoutRequest, Options, Planned, cost_of, plan};
 use support::layers;
 
 fn mesh(text: &str) -> Mesh {
@@ -156,6 +157,43 @@ fn data_parallel_reduces_each_gradient_once() {
         let parameters = 2 * 12 * 24 + 24 + 12;
         assert_eq!(plan.totals().bytes_per_device, ring(2, p, parameters));
         assert_eq!(plan.totals().scalar_reductions, 1);
+        // All gradients go together; the loss is reduced long before.
+        assert_eq!((plan.totals().launches, plan.launches().count()), (1, 2), "{plan}");
+    }
+}
+
+#[test]
+fn combining_changes_launches_and_nothing_else() {
+    let spec = MlpSpec { optimizer: optimizer("adam"), ..mlp(16, &[12, 24, 12], true) };
+    let program = spec.training_program().unwrap();
+    for (layout, apart, together) in
+        [("data", 4, 1), ("zero1", 8, 2), ("fsdp", 8, 2), ("megatron", 1, 1)]
+    {
+        let with = |combine, memory_limit| {
+            let options = Options { combine, memory_limit, ..Options::default() };
+            let planned = plan(&program, &mesh("dp=4"), &request(layout), &options).unwrap();
+            let report = check(&planned.plan, &program);
+            assert!(report.is_right() && report.lints.is_empty(), "{report}");
+            support::proven_optimal(&planned, &program);
+            planned.plan
+        };
+        let (off, auto) = (with(Combine::Off, None), with(Combine::Auto, None));
+        assert_eq!((off.totals().launches, auto.totals().launches), (apart, together), "{auto}");
+        let counted = |plan: &Plan| Totals { launches: 0, ..plan.totals() };
+        assert_eq!(counted(&off), counted(&auto));
+        // Weights alone are as large as this.
+        let some = with(Combine::UpTo(2 * 12 * 24 * 4), None);
+        let sent = |launch: &Vec<PlannedTransition<'_>>| -> u64 {
+            launch.iter().map(|c| c.bytes_sent(&some.mesh)).sum()
+        };
+        let most: Vec<u64> =
+            some.launches().filter(|l| l.len() > 1).map(|launch| sent(&launch)).collect();
+        assert!(most.iter().all(|&bytes| bytes <= 2 * 12 * 24 * 4), "{some}");
+        assert!(!most.is_empty() || layout == "megatron", "{some}");
+        // A limit that the plan just fits leaves no room for messages of many.
+        let limit = memory::peak(&off).bytes;
+        let fits = with(Combine::Auto, Some(limit));
+        assert!(memory::peak(&fits).bytes <= limit, "{layout}\n{fits}");
     }
 }
 

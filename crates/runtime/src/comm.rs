@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use shardgrad_core::{AxisSet, DType, TransitionKind};
+use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::tensor::Data;
@@ -23,7 +24,7 @@ pub struct CollectiveId {
     pub axes: AxisSet,
     /// Element type.
     pub dtype: DType,
-    /// Elements of the global tensor.
+    /// Elements of the global tensor, or of all tensors of the launch.
     pub elements: usize,
 }
 
@@ -95,29 +96,32 @@ pub struct Call<'a> {
     pub group: &'a [usize],
     /// Element type.
     pub dtype: DType,
-    /// Elements of the global tensor.
+    /// Elements of the global tensor, or of all tensors of the launch.
     pub elements: usize,
     /// Whether this rank sends and receives nothing.
     pub idle: bool,
 }
 
+/// Buffers that are lent together: one for each collective of a launch.
+pub type Loan = SmallVec<[Data; 1]>;
+
 /// Buffers that stay with their owner while peers read them. A rank lends, reads what others lent it, gives that back, and
 /// waits for its own to come back, in this order; nothing of it blocks but waiting for peers.
 pub trait SharedMemory {
-    /// Lets a peer read a buffer, of which it will read so many bytes.
+    /// Lets a peer read buffers, of which it will read so many bytes.
     ///
     /// # Errors
     /// As [`Communicator::exchange`].
-    fn lend(&mut self, to: usize, tag: Tag, buffer: Arc<Data>, bytes: u64) -> Result<(), Error>;
+    fn lend(&mut self, to: usize, tag: Tag, buffers: Arc<Loan>, bytes: u64) -> Result<(), Error>;
 
-    /// Waits for the buffer that a peer lends.
+    /// Waits for the buffers that a peer lends.
     ///
     /// # Errors
     /// As [`Communicator::exchange`].
-    fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Data>, Error>;
+    fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Loan>, Error>;
 
-    /// Gives a borrowed buffer back.
-    fn give_back(&mut self, from: usize, tag: Tag, buffer: Arc<Data>);
+    /// Gives borrowed buffers back.
+    fn give_back(&mut self, from: usize, tag: Tag, buffers: Arc<Loan>);
 
     /// Waits until a peer has given back all that was lent to it under a tag.
     ///

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use shardgrad_core::geometry::block;
-use shardgrad_core::{Algorithm, Block, Op, Shape};
+use shardgrad_core::{Block, Op, Shape};
 use shardgrad_graph::{NodeId, OutputRole, Plan, SlotId, memory};
 use smallvec::SmallVec;
 
@@ -25,10 +25,20 @@ pub(crate) enum Work {
     Fused(Box<Fused>),
     /// The product of the operands times a scalar, subtracted from the result.
     Descend { contraction: Box<Contraction>, scalar: SlotId },
-    /// A transition.
-    Move { collective: Box<Collective>, scalar: bool },
+    /// A transition, or collectives that are one launch: of each the operand's slot, unless it is overwritten, the
+    /// result's, and whether it is a scalar.
+    Move { launch: Box<Collective>, members: SmallVec<[Moved; 1]> },
     /// The result is the operand's buffer, or a leaf's.
     Nothing,
+}
+
+/// The slots of a transition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    /// The operand's, unless it is overwritten.
+    pub(crate) source: Option<SlotId>,
+    pub(crate) result: SlotId,
+    pub(crate) scalar: bool,
 }
 
 /// What happens to slots at one node.
@@ -136,8 +146,7 @@ pub(crate) fn compile(plan: &Plan, rank: usize, buffers: Buffers) -> Result<Comp
     let lives: Vec<Life> =
         born.iter().zip(memory::frees(plan)).map(|(&born, frees)| Life { born, frees }).collect();
     let fuse = buffers == Buffers::Keep;
-    let groups =
-        if fuse { compiler.groups()? } else { (0..plan.nodes.len()).map(|i| i..i + 1).collect() };
+    let groups = if fuse { compiler.groups()? } else { plan.steps().collect() };
     // The group of each node, and where each slot's life begins and ends, in groups.
     let mut needs: Vec<Need> = vec![Need::Own; slots.len()];
     for (at, group) in groups.iter().enumerate() {
@@ -147,7 +156,7 @@ pub(crate) fn compile(plan: &Plan, rank: usize, buffers: Buffers) -> Result<Comp
             }
             for &slot in &life.frees {
                 if let Need::Between(birth, _) = needs[slot as usize] {
-                    let inside = birth == at && group.len() > 1;
+                    let inside = birth == at && group.len() > 1 && !compiler.is_launch(group);
                     needs[slot as usize] =
                         if inside { Need::None } else { Need::Between(birth, at) };
                 }
@@ -255,8 +264,13 @@ impl<'a> Compiler<'a> {
     fn groups(&self) -> Result<Vec<std::ops::Range<usize>>, Error> {
         let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
         let mut group = Group::default();
-        for id in self.plan.ids() {
-            let at = id.index();
+        for step in self.plan.steps() {
+            if step.len() > 1 {
+                groups.push(step);
+                group = Group::default();
+                continue;
+            }
+            let (at, id) = (step.start, NodeId::from_index(step.start));
             let candidate = self.candidate(id)?;
             let silent = self.is_silent(id) && self.plan.node(id).leaf_role().is_none();
             let joins = match &candidate {
@@ -311,6 +325,8 @@ impl<'a> Compiler<'a> {
             Work::Descend { contraction, scalar: self.slot(descent.scalar) }
         } else if of(|d| d.product).is_some() {
             Work::Nothing
+        } else if self.is_launch(&nodes) {
+            self.moves(nodes.clone())?
         } else if nodes.len() > 1 {
             self.fused(nodes.clone(), needs)?
         } else {
@@ -416,22 +432,40 @@ impl<'a> Compiler<'a> {
         if let Some(kernel) = self.kernel(id)? {
             return Ok(Work::Local { name: node.op.name(), kernel });
         }
-        let from = node.operands.first().copied().unwrap_or(id);
-        let algorithm = match node.op {
-            Op::Transition(transition) => transition.algorithm,
-            _ => Algorithm::Direct,
-        };
-        let collective = Collective::by(
-            algorithm,
-            &self.plan.mesh,
-            &node.ty,
-            self.plan.layout(from),
-            self.plan.layout(id),
-            self.rank,
-        )?;
-        if self.operands(id).contains(&self.slot(id)) && !collective.can_run_in_place() {
-            return Err(bad(self.plan, id, "it cannot overwrite its operand"));
+        self.moves(id.index()..id.index() + 1)
+    }
+
+    /// Whether nodes are collectives that are one launch.
+    fn is_launch(&self, nodes: &std::ops::Range<usize>) -> bool {
+        let first = self.plan.transition(NodeId::from_index(nodes.start));
+        nodes.len() > 1 && first.is_some_and(|t| t.transition.kind.is_collective())
+    }
+
+    /// Transitions that run as one.
+    fn moves(&self, nodes: std::ops::Range<usize>) -> Result<Work, Error> {
+        let first = NodeId::from_index(nodes.start);
+        let (mut launch, mut members) = (Vec::new(), SmallVec::<[Moved; 1]>::new());
+        for id in nodes.map(NodeId::from_index) {
+            let Some(t) = self.plan.transition(id) else {
+                return Err(bad(self.plan, id, "it is no transition, and cannot share a launch"));
+            };
+            let (algorithm, mesh) = (t.transition.algorithm, &self.plan.mesh);
+            let collective = Collective::by(algorithm, mesh, t.ty, t.from, t.to, self.rank)?;
+            let source = self.operands(id).first().copied().filter(|&slot| slot != self.slot(id));
+            if source.is_none() && !collective.can_run_in_place() {
+                return Err(bad(self.plan, id, "it cannot overwrite its operand"));
+            }
+            let moved = Moved { source, result: self.slot(id), scalar: t.ty.rank() == 0 };
+            let slots = |m: &Moved| [m.source.unwrap_or(m.result), m.result];
+            let shared = |m: &Moved| slots(m).iter().any(|slot| slots(&moved).contains(slot));
+            if members.iter().any(shared) {
+                return Err(bad(self.plan, id, "another member of its launch uses its slots"));
+            }
+            launch.push(collective);
+            members.push(moved);
         }
-        Ok(Work::Move { collective: Box::new(collective), scalar: node.ty.rank() == 0 })
+        let launch =
+            Collective::together(launch).map_err(|e| bad(self.plan, first, &e.to_string()))?;
+        Ok(Work::Move { launch: Box::new(launch), members })
     }
 }

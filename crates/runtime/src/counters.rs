@@ -5,7 +5,7 @@ use crate::executor::Counted;
 /// What a step cost, as counted while it ran. Reductions of scalars are counted apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Collectives, scalars not counted.
+    /// Launches; those of scalars alone are not counted.
     pub launches: u64,
     /// Sum over collectives of the most bytes that a rank sent, scalars not counted.
     pub bytes_per_device: u64,
@@ -26,22 +26,24 @@ pub(crate) fn counters(ranks: &[Counted]) -> Counters {
     let mut counters = Counters {
         bytes_by_rank: ranks
             .iter()
-            .map(|r| r.collectives.iter().map(|(_, bytes)| bytes).sum())
+            .map(|r| r.launches.iter().flatten().map(|(_, bytes)| bytes).sum())
             .collect(),
         peak_bytes: ranks.iter().map(|r| r.peak_bytes).max().unwrap_or(0),
         peak_bytes_by_rank: ranks.iter().map(|r| r.peak_bytes).collect(),
         ..Counters::default()
     };
-    let collectives = ranks.first().map_or(0, |r| r.collectives.len());
-    for i in 0..collectives {
-        let most = ranks.iter().filter_map(|r| r.collectives.get(i)).map(|c| c.1).max();
-        let most = most.unwrap_or(0);
-        if ranks[0].collectives[i].0 {
-            counters.scalar_reductions += 1;
-            counters.scalar_bytes_per_device += most;
-        } else {
-            counters.launches += 1;
-            counters.bytes_per_device += most;
+    let Some(first) = ranks.first() else { return counters };
+    for (i, launch) in first.launches.iter().enumerate() {
+        counters.launches += u64::from(launch.iter().any(|(scalar, _)| !scalar));
+        for (member, (scalar, _)) in launch.iter().enumerate() {
+            let sent = ranks.iter().filter_map(|r| r.launches.get(i)?.get(member));
+            let most = sent.map(|(_, bytes)| *bytes).max().unwrap_or(0);
+            if *scalar {
+                counters.scalar_reductions += 1;
+                counters.scalar_bytes_per_device += most;
+            } else {
+                counters.bytes_per_device += most;
+            }
         }
     }
     counters

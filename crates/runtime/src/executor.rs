@@ -16,8 +16,9 @@ use shardgrad_core::{Block, Layout, TensorType};
 use shardgrad_graph::{Plan, SlotId};
 use smallvec::SmallVec;
 
+use crate::collective::Buffers as InFlight;
 use crate::comm::Communicator;
-use crate::compile::{Compiled, Life, Step, Update, Work, compile};
+use crate::compile::{Compiled, Life, Moved, Step, Update, Work, compile};
 use crate::error::Error;
 use crate::kernels::Operands;
 use crate::number::{Number, with_number};
@@ -50,11 +51,14 @@ pub struct Stored {
     pub role: Option<Role>,
 }
 
+/// Of each collective of a launch, whether its tensor is a scalar, and the payload bytes.
+pub type Launched = SmallVec<[(bool, u64); 1]>;
+
 /// What one step cost one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Payload bytes of every collective, in order; and whether its tensor is a scalar.
-    pub collectives: Vec<(bool, u64)>,
+    /// Every launch, in order.
+    pub launches: Vec<Launched>,
     /// Most bytes alive at once: slots and staging.
     pub peak_bytes: u64,
     /// Bytes alive after the step.
@@ -131,10 +135,10 @@ impl Executor {
             if !keep {
                 self.pool.clear();
             }
-            if let Some(sent) = sent {
-                counted.collectives.push((sent.0, sent.1));
-            }
-            let staging = sent.map_or(0, |(_, _, staging)| staging);
+            let staging = sent.map_or(0, |(launched, staging)| {
+                counted.launches.push(launched);
+                staging
+            });
             for Life { born, frees } in &step.lives {
                 if let Some(slot) = *born {
                     slots.set_live(slot, true);
@@ -193,8 +197,8 @@ impl Executor {
     }
 }
 
-/// Whether the tensor is a scalar, bytes sent, bytes staged; `None` if the step is no collective.
-type Sent = Option<(bool, u64, u64)>;
+/// What a launch sent, and the bytes that it staged; `None` if the step is none.
+type Sent = Option<(Launched, u64)>;
 
 fn run<C: Communicator + ?Sized>(
     step: &mut Step,
@@ -231,18 +235,24 @@ fn run<C: Communicator + ?Sized>(
             slots.put(step.result, result);
             Ok(None)
         }
-        Work::Move { collective, scalar } => {
-            let mut result = slots.take(step.result);
-            let from = step.operands.first().copied().filter(|&slot| slot != step.result);
-            let mut source = from.map(|slot| slots.take(slot));
-            let run = collective.run_data(comm, source.as_mut(), &mut result, pool, lend);
-            slots.put(step.result, result);
-            if let (Some(slot), Some(source)) = (from, source) {
-                slots.put(slot, source);
+        Work::Move { launch, members } => {
+            let take = |m: &Moved| InFlight {
+                source: m.source.map(|slot| slots.take(slot)),
+                result: slots.take(m.result),
+            };
+            let flight = launch.start(comm, members.iter().map(take).collect(), lend)?;
+            let landed = launch.finish(comm, flight, pool)?;
+            for (moved, buffers) in members.iter().zip(landed.buffers) {
+                slots.put(moved.result, buffers.result);
+                if let (Some(slot), Some(source)) = (moved.source, buffers.source) {
+                    slots.put(slot, source);
+                }
             }
-            let sent = run?;
-            let counts = collective.transition().kind.is_collective();
-            Ok(counts.then_some((*scalar, sent.bytes, sent.staging)))
+            if !launch.transition().kind.is_collective() {
+                return Ok(None);
+            }
+            let sent = members.iter().map(|m| m.scalar).zip(landed.bytes).collect();
+            Ok(Some((sent, landed.staging)))
         }
     }
 }

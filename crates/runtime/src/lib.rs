@@ -49,7 +49,9 @@ pub mod world;
 
 pub use checkpoint::Checkpoint;
 pub use collective::{Collective, Source};
-pub use comm::{Call, CollectiveId, Communicator, Incoming, Outgoing, SharedMemory, Tag, Traffic};
+pub use comm::{
+    Call, CollectiveId, Communicator, Incoming, Loan, Outgoing, SharedMemory, Tag, Traffic,
+};
 pub use counters::Counters;
 pub use error::Error;
 pub use executor::{Buffers, Executor};

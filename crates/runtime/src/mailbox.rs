@@ -11,7 +11,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crate::comm::Tag;
+use crate::comm::{Loan, Tag};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock};
 use crate::tensor::Data;
 
@@ -30,7 +30,7 @@ pub(crate) enum Found<M> {
 
 enum Body {
     Given(Data),
-    Lent(Arc<Data>),
+    Lent(Arc<Loan>),
     /// The receiver reads it.
     Read,
 }
@@ -64,7 +64,7 @@ impl Mailbox {
         self.post(tag, Body::Given(payload));
     }
 
-    pub(crate) fn lend(&self, tag: Tag, payload: Arc<Data>) {
+    pub(crate) fn lend(&self, tag: Tag, payload: Arc<Loan>) {
         self.post(tag, Body::Lent(payload));
     }
 
@@ -92,7 +92,7 @@ impl Mailbox {
     }
 
     /// Borrows the oldest message with the tag, which stays in the box until it is given back.
-    pub(crate) fn borrow(&self, tag: Tag) -> Found<Arc<Data>> {
+    pub(crate) fn borrow(&self, tag: Tag) -> Found<Arc<Loan>> {
         let mut inner = self.lock();
         let Some(at) = inner.messages.iter().position(|(t, _)| *t == tag) else {
             return Self::other(&inner, tag);
@@ -107,7 +107,7 @@ impl Mailbox {
     }
 
     /// Gives a borrowed message back; nobody but its owner holds it then.
-    pub(crate) fn give_back(&self, tag: Tag, payload: Arc<Data>) {
+    pub(crate) fn give_back(&self, tag: Tag, payload: Arc<Loan>) {
         drop(payload);
         let mut inner = self.lock();
         inner.messages.retain(|(t, body)| *t != tag || !matches!(body, Body::Read));

@@ -18,7 +18,7 @@ use shardgrad_core::AxisSet;
 use crate::announce::Heard;
 use crate::board::{State, Wait};
 use crate::comm::{
-    Call, CollectiveId, Communicator, Incoming, Outgoing, SharedMemory, Tag, Traffic,
+    Call, CollectiveId, Communicator, Incoming, Loan, Outgoing, SharedMemory, Tag, Traffic,
 };
 use crate::error::Error;
 use crate::mailbox::{Found, Mailbox};
@@ -344,21 +344,21 @@ impl Communicator for ThreadComm {
 }
 
 impl SharedMemory for ThreadComm {
-    fn lend(&mut self, to: usize, tag: Tag, buffer: Arc<Data>, bytes: u64) -> Result<(), Error> {
+    fn lend(&mut self, to: usize, tag: Tag, buffers: Arc<Loan>, bytes: u64) -> Result<(), Error> {
         self.refuse_if_failed()?;
         self.check_peer(to)?;
         self.count(bytes);
-        self.shared.mailbox(self.rank, to).lend(tag, buffer);
+        self.shared.mailbox(self.rank, to).lend(tag, buffers);
         Ok(())
     }
 
-    fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Data>, Error> {
+    fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Loan>, Error> {
         self.check_peer(from)?;
         self.await_message(from, tag, |mailbox| mailbox.borrow(tag))
     }
 
-    fn give_back(&mut self, from: usize, tag: Tag, buffer: Arc<Data>) {
-        self.shared.mailbox(from, self.rank).give_back(tag, buffer);
+    fn give_back(&mut self, from: usize, tag: Tag, buffers: Arc<Loan>) {
+        self.shared.mailbox(from, self.rank).give_back(tag, buffers);
     }
 
     fn reclaim(&mut self, to: usize, tag: Tag) -> Result<(), Error> {

@@ -15,7 +15,7 @@ use shardgrad_graph::{
     Activation, LayerSpec, Loss, MlpSpec, Optimizer, Plan, Program, Value, eval,
 };
 use shardgrad_runtime::{
-    Buffers, Call, CollectiveId, Communicator, Data, Error, Executor, Incoming, Outgoing,
+    Buffers, Call, CollectiveId, Communicator, Data, Error, Executor, Incoming, Loan, Outgoing,
     SharedMemory, Tag, ThreadComm, Traffic, World, WorldOptions,
 };
 
@@ -89,18 +89,18 @@ impl Communicator for Faulty<'_> {
 }
 
 impl SharedMemory for Faulty<'_> {
-    fn lend(&mut self, to: usize, tag: Tag, buffer: Arc<Data>, bytes: u64) -> Result<(), Error> {
+    fn lend(&mut self, to: usize, tag: Tag, buffers: Arc<Loan>, bytes: u64) -> Result<(), Error> {
         self.call()?;
-        self.inner.lend(to, tag, buffer, bytes)
+        self.inner.lend(to, tag, buffers, bytes)
     }
 
-    fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Data>, Error> {
+    fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Loan>, Error> {
         self.call()?;
         self.inner.borrow(from, tag)
     }
 
-    fn give_back(&mut self, from: usize, tag: Tag, buffer: Arc<Data>) {
-        self.inner.give_back(from, tag, buffer);
+    fn give_back(&mut self, from: usize, tag: Tag, buffers: Arc<Loan>) {
+        self.inner.give_back(from, tag, buffers);
     }
 
     fn reclaim(&mut self, to: usize, tag: Tag) -> Result<(), Error> {

@@ -19,6 +19,7 @@ fn alone(program: &Program) -> Plan {
         outputs: program.outputs.clone(),
         pins: BTreeMap::new(),
         reasons: BTreeMap::new(),
+        buckets: Vec::new(),
     };
     memory::assign_slots(&mut plan);
     assert!(check::check(&plan, program).violations.is_empty());

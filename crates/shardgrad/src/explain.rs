@@ -8,8 +8,8 @@ use crate::report::{MemoryReport, PlanReport};
 pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
     let totals = &report.totals;
     let mut text = format!("layout {} on {mesh}\n", report.layout);
-    let kinds: Vec<String> = totals.by_kind.iter().map(|(k, n)| format!("{n} {k}")).collect();
-    let kinds = if kinds.is_empty() { "no collectives".to_owned() } else { kinds.join(", ") };
+    let kinds =
+        if totals.by_kind.is_empty() { "no collectives".to_owned() } else { totals.kinds() };
     // Writing to a string cannot fail.
     let _ = writeln!(text, "sent per device: {} bytes ({kinds})", totals.bytes_per_device);
     let _ = writeln!(
@@ -39,6 +39,11 @@ pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
             c.bytes_per_device,
             c.formula,
         );
+        let together = report.launched_with(index);
+        if !together.is_empty() {
+            let others: Vec<String> = together.iter().map(usize::to_string).collect();
+            let _ = writeln!(text, "   launched with {}", others.join(", "));
+        }
         if !c.why.is_empty() {
             let _ = writeln!(text, "   {}", c.why);
         }

@@ -1,10 +1,13 @@
 //! What a plan takes, by the α–β machine model.
 //!
-//! Every node takes what [`shardgrad_core::timing`] says, one after another: nothing overlaps. Counts are those of the largest
+//! Every node takes what [`shardgrad_core::timing`] says, a launch what [`shardgrad_core::launch`] says, one after another:
+//! nothing overlaps. Counts are those of the largest
 //! rank.
 
+use shardgrad_core::launch;
 use shardgrad_core::timing::{compute_seconds, largest_bytes, transition_seconds};
-use shardgrad_core::{Layout, Machine, Op, cost};
+use shardgrad_core::{Layout, Machine, cost};
+use shardgrad_graph::plan::PlannedTransition;
 use shardgrad_graph::{Plan, memory};
 
 /// Flops of one device, and seconds of one step.
@@ -21,6 +24,10 @@ pub struct Prediction {
 pub fn predict(plan: &Plan, machine: &Machine) -> Prediction {
     let mesh = &plan.mesh;
     let mut prediction = Prediction { flops: 0, seconds: 0.0 };
+    for launch in plan.launches() {
+        let members: Vec<_> = launch.iter().map(PlannedTransition::member).collect();
+        prediction.seconds += launch::seconds(machine, mesh, &members);
+    }
     for id in plan.ids() {
         let node = plan.node(id);
         if node.leaf_role().is_some() || memory::is_alias(&node.op) {
@@ -29,9 +36,11 @@ pub fn predict(plan: &Plan, machine: &Machine) -> Prediction {
         let types = plan.operand_types(id);
         let layouts: Vec<&Layout> = node.operands.iter().map(|&o| plan.layout(o)).collect();
         let layout = plan.layout(id);
-        if let (Op::Transition(transition), [from]) = (&node.op, layouts.as_slice()) {
-            prediction.seconds +=
-                transition_seconds(machine, mesh, *transition, &node.ty, from, layout);
+        if let Some(t) = plan.transition(id) {
+            if !t.transition.kind.is_collective() {
+                prediction.seconds +=
+                    transition_seconds(machine, mesh, t.transition, t.ty, t.from, t.to);
+            }
             continue;
         }
         let flops = cost::flops(&node.op, mesh, &types, &node.ty, &layouts, layout);

@@ -1,5 +1,6 @@
 //! The stable, versioned report of `shardgrad compare --format json`.
 //!
+//! Collectives with one `launch` number run as one; `launches` counts these, `by_kind` collectives.
 //! Reductions of scalars (the loss) are listed with `scalar: true` and counted in `scalar_reductions` and
 //! `scalar_bytes_per_device` only. `elements` is the size of the whole tensor; `bytes_per_device` the largest count over
 //! ranks of what a device sends, exact for uneven blocks; a plan's is the sum over its collectives.
@@ -144,6 +145,9 @@ pub struct CollectiveReport {
     pub phase: Phase,
     /// `all_gather`, `all_reduce`, `reduce_scatter`, `all_to_all` or `reshard`.
     pub kind: String,
+    /// Number of its launch, from 0; collectives of one number are launched together.
+    #[serde(default)]
+    pub launch: u64,
     /// Mesh axes whose placement changes.
     pub axes: Vec<String>,
     /// The value that moves.
@@ -164,6 +168,31 @@ pub struct CollectiveReport {
     pub why: String,
 }
 
+impl PlanReport {
+    /// The numbers, from 1, of the collectives that share the launch of the one at this index.
+    #[must_use]
+    pub fn launched_with(&self, index: usize) -> Vec<usize> {
+        let launch = self.collectives.get(index).map(|c| c.launch);
+        let others = self.collectives.iter().enumerate();
+        let same = others.filter(|(other, c)| *other != index && Some(c.launch) == launch);
+        same.map(|(other, _)| other + 1).collect()
+    }
+}
+
+impl TotalsReport {
+    /// Collectives, scalars not counted: `3 all_reduce, 1 all_gather`, and in how many launches, if these are fewer.
+    #[must_use]
+    pub fn kinds(&self) -> String {
+        let kinds: Vec<String> = self.by_kind.iter().map(|(k, n)| format!("{n} {k}")).collect();
+        let launches = match self.launches {
+            n if n == self.by_kind.values().sum::<u64>() => String::new(),
+            1 => " in 1 launch".to_owned(),
+            n => format!(" in {n} launches"),
+        };
+        kinds.join(", ") + &launches
+    }
+}
+
 impl CollectiveReport {
     /// What moves: `forward all_reduce over tp of h0·w1`.
     pub(crate) fn movement(&self) -> String {
@@ -174,9 +203,9 @@ impl CollectiveReport {
 /// Sums over a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TotalsReport {
-    /// Launches, scalars not counted.
+    /// Launches, those of scalars alone not counted.
     pub launches: u64,
-    /// Collectives of each kind, scalars not counted.
+    /// Collectives of each kind, however they are launched, scalars not counted.
     pub by_kind: BTreeMap<String, u64>,
     /// Bytes that a device sends, scalars not counted.
     pub bytes_per_device: u64,
@@ -267,8 +296,10 @@ fn boundary(plan: &Plan) -> BTreeMap<String, String> {
 fn collectives(plan: &Plan, symbols: &Symbols<'_>) -> Vec<CollectiveReport> {
     let mesh = &plan.mesh;
     let first_use = first_uses(plan);
-    plan.collectives()
-        .map(|c| {
+    let launches = plan.launches().enumerate();
+    launches
+        .flat_map(|(launch, members)| members.into_iter().map(move |c| (launch as u64, c)))
+        .map(|(launch, c)| {
             let origin = plan.origins[c.id.index()];
             let why =
                 plan.reasons.get(&c.id.0).map_or(String::new(), |reason| match &reason.remedy {
@@ -278,6 +309,7 @@ fn collectives(plan: &Plan, symbols: &Symbols<'_>) -> Vec<CollectiveReport> {
             CollectiveReport {
                 phase: first_use[c.id.index()],
                 kind: c.transition.kind.name().to_owned(),
+                launch,
                 axes: c.transition.axes.iter().map(|a| mesh.axes()[a].name.clone()).collect(),
                 tensor: symbols.name(origin),
                 scalar: c.is_scalar(),

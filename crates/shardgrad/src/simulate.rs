@@ -3,7 +3,8 @@
 //! All ranks do the same in the same order, so one of them is followed, the largest: a device that computes one node after
 //! another, in the plan's order, and links that carry collectives beside it. A collective *starts* where it stands in the
 //! plan, which is where its operand is made, as soon as the links of all its axes are free; the first node that reads its
-//! result *waits* for it. Transitions without communication are computed. Seconds are those of
+//! result *waits* for it. A bucket is one launch: the latency of its rounds once, the bytes of all its members.
+//! Transitions without communication are computed. Seconds are those of
 //! [`shardgrad_core::timing`]; two collectives on different axes run at once, two on one axis one after the other.
 //!
 //! Nothing here loops over ranks, so a hundred thousand of them cost no more than four. On links of several kinds (devices
@@ -16,15 +17,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
+use shardgrad_core::launch::{self, Member};
 use shardgrad_core::timing::{compute_seconds, largest_bytes, transition_seconds};
-use shardgrad_core::{AxisSet, Layout, Machine, Op, cost};
+use shardgrad_core::{AxisSet, Layout, Machine, cost};
+use shardgrad_graph::plan::PlannedTransition;
 use shardgrad_graph::{NodeId, Plan, memory};
 
 /// One stretch of a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The node.
+    /// The node; the last one of a launch.
     pub node: NodeId,
+    /// Other collectives of the same launch.
+    pub others: Vec<NodeId>,
     /// The axes that carry it; none if it is computed.
     pub links: AxisSet,
     /// Seconds from the beginning of the step at which it starts.
@@ -35,6 +40,15 @@ pub struct Event {
     pub wait: Option<NodeId>,
     /// Seconds that the device stood still for its operands before it started; 0 for a collective.
     pub stalled: f64,
+}
+
+impl Event {
+    /// The nodes, for people: `%3, %4`.
+    #[must_use]
+    pub fn nodes(&self) -> String {
+        let all = self.others.iter().chain([&self.node]);
+        all.map(NodeId::to_string).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// A simulated step.
@@ -113,33 +127,30 @@ impl Timeline {
                 micro(event.end),
                 plan.node(event.node).op.name(),
                 plan.mesh.axis_names(event.links),
-                event.node,
+                event.nodes(),
             );
         }
         text
     }
 }
 
-/// Seconds of a node: its links if it communicates, and how long it takes.
-fn duration(plan: &Plan, machine: &Machine, id: NodeId) -> (AxisSet, f64) {
+/// Seconds of a node that does not communicate.
+fn computing(plan: &Plan, machine: &Machine, id: NodeId) -> f64 {
     let mesh = &plan.mesh;
     let node = plan.node(id);
     if node.leaf_role().is_some() || memory::is_alias(&node.op) {
-        return (AxisSet::default(), 0.0);
+        return 0.0;
+    }
+    if let Some(t) = plan.transition(id) {
+        return transition_seconds(machine, mesh, t.transition, t.ty, t.from, t.to);
     }
     let layouts: Vec<&Layout> = node.operands.iter().map(|&o| plan.layout(o)).collect();
     let layout = plan.layout(id);
-    if let (Op::Transition(transition), [from]) = (&node.op, layouts.as_slice()) {
-        let seconds = transition_seconds(machine, mesh, *transition, &node.ty, from, layout);
-        let links =
-            if transition.kind.is_collective() { transition.axes } else { AxisSet::default() };
-        return (links, seconds);
-    }
     let types = plan.operand_types(id);
     let flops = cost::flops(&node.op, mesh, &types, &node.ty, &layouts, layout);
     let read = types.iter().zip(&layouts).map(|(t, l)| largest_bytes(mesh, t, l));
     let touched = read.sum::<u64>() + largest_bytes(mesh, &node.ty, layout);
-    (AxisSet::default(), compute_seconds(machine, flops, touched))
+    compute_seconds(machine, flops, touched)
 }
 
 /// The first node that reads each node's result, or a result that is the same buffer.
@@ -168,46 +179,47 @@ pub fn simulate(plan: &Plan, machine: &Machine) -> Timeline {
     let mut device = 0.0_f64;
     let mut events = Vec::new();
     let mut summary = Summary { devices: mesh.size() as u64, ..Summary::default() };
-    for id in plan.ids() {
-        let node = plan.node(id);
-        let operands = node.operands.iter().map(|o| ready[o.index()]).fold(0.0, f64::max);
-        let (axes, seconds) = duration(plan, machine, id);
-        if axes.is_empty() {
+    for step in plan.steps() {
+        let ids: Vec<NodeId> = step.map(NodeId::from_index).collect();
+        let read = ids.iter().flat_map(|id| &plan.node(*id).operands);
+        let operands = read.map(|o| ready[o.index()]).fold(0.0, f64::max);
+        let launch: Vec<PlannedTransition<'_>> = ids
+            .iter()
+            .filter_map(|&id| plan.transition(id))
+            .filter(|t| t.transition.kind.is_collective())
+            .collect();
+        let (Some(&node), Some(first)) = (ids.last(), launch.first()) else {
+            let [id] = ids.as_slice() else { continue };
+            let seconds = computing(plan, machine, *id);
             if seconds == 0.0 {
                 ready[id.index()] = operands;
                 continue;
             }
             let start = device.max(operands);
-            events.push(Event {
-                node: id,
-                links: axes,
-                start,
-                end: start + seconds,
-                wait: None,
-                stalled: start - device,
-            });
-            device = start + seconds;
-            ready[id.index()] = device;
-            summary.compute_seconds += seconds;
-        } else {
-            let free = axes.iter().map(|a| links[a]).fold(0.0, f64::max);
-            let start = free.max(operands);
-            let end = start + seconds;
-            axes.iter().for_each(|a| links[a] = end);
+            let (links, others) = (AxisSet::default(), Vec::new());
+            let (end, stalled) = (start + seconds, start - device);
+            events.push(Event { node: *id, others, links, start, end, wait: None, stalled });
+            device = end;
             ready[id.index()] = end;
-            let wait = readers[id.index()];
-            events.push(Event { node: id, links: axes, start, end, wait, stalled: 0.0 });
-            summary.communication_seconds += seconds;
-            let names = mesh.axis_names(axes);
-            *summary.seconds_by_axes.entry(names.clone()).or_default() += seconds;
-            let sent = node.operands.first().map_or(0, |&operand| match node.op {
-                Op::Transition(t) => {
-                    t.bytes_sent(mesh, &node.ty, plan.layout(operand), plan.layout(id))
-                }
-                _ => 0,
-            });
-            *summary.bytes_by_axes.entry(names).or_default() += sent;
-        }
+            summary.compute_seconds += seconds;
+            continue;
+        };
+        let axes = first.transition.axes;
+        let members: Vec<Member<'_>> = launch.iter().map(PlannedTransition::member).collect();
+        let seconds = launch::seconds(machine, mesh, &members);
+        let free = axes.iter().map(|a| links[a]).fold(0.0, f64::max);
+        let start = free.max(operands);
+        let end = start + seconds;
+        axes.iter().for_each(|a| links[a] = end);
+        ids.iter().for_each(|id| ready[id.index()] = end);
+        let wait = ids.iter().filter_map(|id| readers[id.index()]).min();
+        let others = ids[..ids.len() - 1].to_vec();
+        events.push(Event { node, others, links: axes, start, end, wait, stalled: 0.0 });
+        summary.communication_seconds += seconds;
+        let names = mesh.axis_names(axes);
+        *summary.seconds_by_axes.entry(names.clone()).or_default() += seconds;
+        *summary.bytes_by_axes.entry(names).or_default() +=
+            launch.iter().map(|t| t.bytes_sent(mesh)).sum::<u64>();
     }
     summary.step_seconds = events.iter().map(|e| e.end).fold(0.0, f64::max);
     summary.sequential_seconds = summary.compute_seconds + summary.communication_seconds;

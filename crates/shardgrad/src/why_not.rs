@@ -75,10 +75,10 @@ impl<'a> WhyNot<'a> {
             self.other.layout,
             self.plan.layout,
             here.bytes_per_device,
-            here.launches,
+            here.by_kind.values().sum::<u64>(),
             self.other.layout,
             there.bytes_per_device,
-            there.launches,
+            there.by_kind.values().sum::<u64>(),
         );
         // Writing to a string cannot fail.
         let verdict = match here.bytes_per_device.cmp(&there.bytes_per_device) {

@@ -12,6 +12,8 @@ use shardgrad_core::ops::Role;
 use shardgrad_core::rules::{axis_rules, check};
 use shardgrad_core::{Layout, Mesh, Op, Placement, TensorType, Transition};
 use shardgrad_graph::{Node, NodeId, Output, OutputRole, Plan, Program, memory};
+use shardgrad_planner::combine::combined;
+use shardgrad_planner::{Combine, Options};
 use smallvec::smallvec;
 
 use crate::data::hash;
@@ -30,6 +32,7 @@ pub fn random_plan(program: &Program, mesh: &Mesh, seed: u64, wildness: u8) -> P
             outputs: Vec::new(),
             pins: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            buckets: Vec::new(),
         },
         copies: vec![Vec::new(); program.nodes.len()],
         dice: Dice { seed, wildness, thrown: 0 },
@@ -42,7 +45,9 @@ pub fn random_plan(program: &Program, mesh: &Mesh, seed: u64, wildness: u8) -> P
     }
     let mut plan = draft.plan;
     memory::assign_slots(&mut plan);
-    plan
+    // Every other plan has buckets.
+    let combine = if seed % 2 == 1 { Combine::UpTo(1 << 16) } else { Combine::Off };
+    combined(plan, &Options { combine, ..Options::default() })
 }
 
 struct Dice {

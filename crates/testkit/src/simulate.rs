@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use shardgrad_core::schedule::{Buffer, Combine, Region, Start, rank_schedule};
+use shardgrad_core::schedule::{Buffer, Combine, Region, Round, Start, rank_schedule};
 use shardgrad_core::{Block, DType, Layout, Op, Placement, TensorType, Transition, geometry};
 use shardgrad_graph::{NodeId, Plan, Value, blocks, eval, memory};
 
@@ -20,7 +20,7 @@ pub struct Simulation {
     pub blocks: BTreeMap<String, Vec<Value>>,
     /// Sum over collectives of the largest count of bytes sent, scalars excepted.
     pub bytes_per_device: u64,
-    /// Collectives, scalars excepted.
+    /// Launches, those of scalars alone excepted.
     pub launches: u64,
     /// Collectives of scalars.
     pub scalar_reductions: u64,
@@ -69,10 +69,14 @@ pub fn simulate(plan: &Plan, inputs: &BTreeMap<String, Value>) -> Result<Simulat
         }
     }
     let frees = memory::frees(plan);
-    for id in plan.ids() {
-        let staging = machine.step(id)?;
+    for step in plan.steps() {
+        let ids: Vec<NodeId> = step.map(NodeId::from_index).collect();
+        let staging = match ids.as_slice() {
+            [id] => machine.step(*id)?,
+            bucket => machine.launch(bucket)?,
+        };
         machine.count(&staging);
-        for slot in &frees[id.index()] {
+        for slot in ids.iter().flat_map(|id| &frees[id.index()]) {
             for rank in &mut machine.slots {
                 rank.remove(slot);
             }
@@ -144,24 +148,7 @@ impl Machine<'_> {
         let ranks = plan.mesh.size();
         let results = match &node.op {
             Op::Leaf(_) => return Ok(vec![0; ranks]),
-            Op::Transition(transition) => {
-                let operand = *node.operands.first().ok_or_else(|| stuck(id, "no operand"))?;
-                let sources: Result<Vec<Value>, Error> =
-                    (0..ranks).map(|rank| self.read(operand, rank)).collect();
-                let (from, to) = (plan.layout(operand), plan.layout(id));
-                let moved = exchange(plan, id, *transition, from, to, &sources?)?;
-                if transition.kind.is_collective() {
-                    let largest = moved.sent.iter().max().copied().unwrap_or(0);
-                    if node.ty.rank() == 0 {
-                        self.bytes.scalars += 1;
-                    } else {
-                        self.bytes.launches += 1;
-                        self.bytes.sent += largest;
-                    }
-                }
-                self.write(id, moved.results);
-                return Ok(moved.staging);
-            }
+            Op::Transition(_) => return self.launch(&[id]),
             op => {
                 let mut results = Vec::with_capacity(ranks);
                 for rank in 0..ranks {
@@ -189,6 +176,68 @@ impl Machine<'_> {
         Ok(vec![0; ranks])
     }
 
+    /// Runs transitions as one: all operands are read before a result is written, and in each round of a number every rank
+    /// sends to one peer and receives from one. Returns each rank's staging.
+    fn launch(&mut self, members: &[NodeId]) -> Result<Vec<u64>, Error> {
+        let plan = self.plan;
+        let ranks = plan.mesh.size();
+        let mut moves = Vec::with_capacity(members.len());
+        let mut counts = false;
+        for &id in members {
+            let node = plan.node(id);
+            let Op::Transition(transition) = node.op else {
+                return Err(stuck(id, "it is no transition, and shares a launch"));
+            };
+            let operand = *node.operands.first().ok_or_else(|| stuck(id, "no operand"))?;
+            let sources: Result<Vec<Value>, Error> =
+                (0..ranks).map(|rank| self.read(operand, rank)).collect();
+            let (from, to) = (plan.layout(operand), plan.layout(id));
+            let moved = exchange(plan, id, transition, from, to, &sources?)?;
+            if transition.kind.is_collective() {
+                let largest = moved.sent.iter().max().copied().unwrap_or(0);
+                if node.ty.rank() == 0 {
+                    self.bytes.scalars += 1;
+                } else {
+                    counts = true;
+                    self.bytes.sent += largest;
+                }
+            }
+            moves.push((id, moved));
+        }
+        self.bytes.launches += u64::from(counts);
+        let mut staging = vec![0; ranks];
+        for (rank, most) in staging.iter_mut().enumerate() {
+            // By number of the round: to whom, from whom, and how much.
+            let mut rounds: BTreeMap<usize, (Option<usize>, Option<usize>, u64)> = BTreeMap::new();
+            for (id, moved) in &moves {
+                for round in &moved.rounds[rank] {
+                    let together = rounds.entry(round.number).or_default();
+                    for (known, peer) in
+                        [(&mut together.0, round.to), (&mut together.1, round.from)]
+                    {
+                        let Some(peer) = peer else { continue };
+                        if *known.get_or_insert(peer) != peer {
+                            return Err(stuck(
+                                *id,
+                                format!("rank {rank} has two peers in a round"),
+                            ));
+                        }
+                    }
+                    together.2 += round.bytes;
+                }
+            }
+            *most = rounds.values().map(|r| r.2).max().unwrap_or(0);
+        }
+        let dtype = plan.node(members[0]).ty.dtype;
+        if let Some(id) = members.iter().find(|id| plan.node(**id).ty.dtype != dtype) {
+            return Err(stuck(*id, format!("its launch moves {dtype}")));
+        }
+        for (id, moved) in moves {
+            self.write(id, moved.results);
+        }
+        Ok(staging)
+    }
+
     fn write(&mut self, id: NodeId, results: Vec<Value>) {
         for (slots, result) in self.slots.iter_mut().zip(results) {
             slots.insert(self.plan.slots[id.index()], result);
@@ -206,7 +255,16 @@ impl Machine<'_> {
 struct Moved {
     results: Vec<Value>,
     sent: Vec<u64>,
-    staging: Vec<u64>,
+    /// Of each rank.
+    rounds: Vec<Vec<RoundOf>>,
+}
+
+/// What a rank does in a round.
+struct RoundOf {
+    number: usize,
+    to: Option<usize>,
+    from: Option<usize>,
+    bytes: u64,
 }
 
 /// Row-major positions, within a block, of a region.
@@ -348,6 +406,16 @@ fn exchange(
             Value::from_fn(&local, |i| result[rank][i])
         })
         .collect();
-    let staging = schedules.iter().map(|s| s.staging_elements() as u64 * size).collect();
-    Ok(Moved { results, sent, staging })
+    let round_of = |round: &Round| {
+        let out = round.send.as_ref().map_or(0, |send| send.region.len());
+        let into = round.receive.as_ref().map_or(0, |receive| receive.region.len());
+        RoundOf {
+            number: round.number,
+            to: round.send.as_ref().map(|send| send.to),
+            from: round.receive.as_ref().map(|receive| receive.from),
+            bytes: (out + into) as u64 * size,
+        }
+    };
+    let rounds = schedules.iter().map(|s| s.rounds.iter().map(round_of).collect()).collect();
+    Ok(Moved { results, sent, rounds })
 }

@@ -1,4 +1,4 @@
-//! Bytes and launches per layout, stacked by phase.
+//! Bytes and collectives per layout, stacked by phase.
 
 use maud::{Markup, PreEscaped, html};
 use shardgrad::report::PlanReport;
@@ -11,7 +11,7 @@ use crate::units::{bytes, of};
 const ROW: f64 = 22.0;
 const LEFT: f64 = 210.0;
 const BYTES: f64 = 360.0;
-const LAUNCHES: f64 = 190.0;
+const COLLECTIVES: f64 = 190.0;
 const GAP: f64 = 90.0;
 const TOP: f64 = 46.0;
 
@@ -28,18 +28,18 @@ fn by_phase(
 /// The figure; alone it brings its style and colours with it.
 pub(super) fn figure(plans: &[PlanReport], alone: bool) -> Markup {
     let sent: Vec<[u64; 3]> = plans.iter().map(|p| by_phase(p, |c| c.bytes_per_device)).collect();
-    let launched: Vec<[u64; 3]> = plans.iter().map(|p| by_phase(p, |_| 1)).collect();
+    let counted: Vec<[u64; 3]> = plans.iter().map(|p| by_phase(p, |_| 1)).collect();
     let total = |parts: &[u64; 3]| parts.iter().sum::<u64>();
     let largest = |rows: &[[u64; 3]]| rows.iter().map(total).max().unwrap_or(0);
     #[allow(clippy::cast_precision_loss)]
     let bottom = TOP + ROW * plans.len() as f64;
-    let (width, height) = (LEFT + BYTES + GAP + LAUNCHES + 70.0, bottom + 40.0);
+    let (width, height) = (LEFT + BYTES + GAP + COLLECTIVES + 70.0, bottom + 40.0);
     let second = LEFT + BYTES + GAP;
-    let (b, l) = (Axis::bytes(largest(&sent)), Axis::count(largest(&launched), "launches"));
+    let (b, l) = (Axis::bytes(largest(&sent)), Axis::count(largest(&counted), "collectives"));
     html! {
         svg xmlns=[alone.then_some("http://www.w3.org/2000/svg")] viewBox=(format!("0 0 {} {}", px(width), px(height)))
             width=[alone.then(|| px(width))] height=[alone.then(|| px(height))] role="img"
-            aria-label="Bytes sent and launches per device and step, by layout and phase" {
+            aria-label="Bytes sent and collectives per device and step, by layout and phase" {
             @if alone {
                 style { (PreEscaped(format!("svg {{ color: #1b1f24; }}{FIGURE}"))) }
                 rect width="100%" height="100%" fill="#fff" {}
@@ -50,12 +50,12 @@ pub(super) fn figure(plans: &[PlanReport], alone: bool) -> Markup {
                 text x=(px(x + 16.0)) y="16" { (phase) }
             }
             (panel(LEFT, BYTES, bottom, &b, "sent per device and step"))
-            (panel(second, LAUNCHES, bottom, &l, "collectives"))
+            (panel(second, COLLECTIVES, bottom, &l, "in a step"))
             @for (row, plan) in plans.iter().enumerate() {
                 @let y = TOP + ROW * f64::from(u32::try_from(row).unwrap_or(0));
                 text.end x=(px(LEFT - 8.0)) y=(px(y + 15.0)) { (short(&plan.layout)) title { (plan.layout) } }
                 (stack(&sent[row], &b, (LEFT, y, BYTES), &bytes(total(&sent[row]))))
-                (stack(&launched[row], &l, (second, y, LAUNCHES), &total(&launched[row]).to_string()))
+                (stack(&counted[row], &l, (second, y, COLLECTIVES), &total(&counted[row]).to_string()))
             }
         }
     }
@@ -87,7 +87,7 @@ fn stack(
             @if part > 0 {
                 rect x=(px(edge(i))) y=(px(top + 4.0)) width=(px((edge(i + 1) - edge(i)).max(0.5)))
                     height=(px(ROW - 8.0)) fill=(phase_colour(PHASES[i])) {
-                    title { (PHASES[i]) ": " (if axis.unit == "launches" { of(part, "launch", "launches") } else { bytes(part) }) }
+                    title { (PHASES[i]) ": " (if axis.unit == "collectives" { of(part, "collective", "collectives") } else { bytes(part) }) }
                 }
             }
         }

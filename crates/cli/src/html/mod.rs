@@ -26,7 +26,7 @@ pub(crate) fn report(
     page::page(report, planned, machine, limit).into_string()
 }
 
-/// The figure of bytes and launches, as a file of its own.
+/// The figure of bytes and collectives, as a file of its own.
 pub(crate) fn figure(report: &Report) -> String {
     let figure: Markup = html! {
         (maud::PreEscaped("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"))

@@ -73,7 +73,7 @@ fn comparison(plans: &[PlanReport], letters: &[String]) -> Markup {
                 tr {
                     td.n { (i + 1) }
                     td { a href=(format!("#plan{}", i + 1)) { (plan.layout) } }
-                    td { (table::kinds(&totals.by_kind)) }
+                    td { (table::kinds(totals)) }
                     td.n { (bytes(totals.bytes_per_device)) }
                     td.n { (count(totals.flops_per_device)) }
                     td.n { (bytes(totals.peak_bytes_per_device)) }
@@ -115,16 +115,16 @@ fn section(
 fn collectives(plan: &PlanReport) -> Markup {
     html! {
         table {
-            thead { tr { th.n { "#" } th { "phase" } th { "collective" } th { "axes" } th { "tensor" } th { "from → to" } th.n { "sent" } th { "elements sent" } } }
+            thead { tr { th.n { "#" } th { "phase" } th { "collective" } th { "axes" } th { "tensor" } th { "from → to" } th.n { "sent" } th { "elements sent" } th.n { "launch" } } }
             tbody { @for (i, c) in plan.collectives.iter().enumerate() {
                 tr {
                     td.n { (i + 1) } td { (c.phase) }
                     td { (c.kind) @if c.scalar { " (scalar)" } }
                     td { (c.axes.join(", ")) } td { (c.tensor) }
                     td { code { (c.from) " → " (c.to) } }
-                    td.n { (bytes(c.bytes_per_device)) } td { (c.formula) }
+                    td.n { (bytes(c.bytes_per_device)) } td { (c.formula) } td.n { (c.launch + 1) }
                 }
-                @if !c.why.is_empty() { tr.why { td {} td colspan="7" { (c.why) } } }
+                @if !c.why.is_empty() { tr.why { td {} td colspan="8" { (c.why) } } }
             } }
         }
     }

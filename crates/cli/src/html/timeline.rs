@@ -34,7 +34,7 @@ pub(super) fn figure(planned: &Planned, machine: &Machine) -> Markup {
         let node = plan.node(event.node);
         format!(
             "{} {}, {}: {}",
-            event.node,
+            event.nodes(),
             node.op.name(),
             node.phase,
             seconds(event.end - event.start)

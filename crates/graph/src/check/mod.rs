@@ -6,7 +6,8 @@
 //! 2. *erasure* to the program keeps op, attributes and operands of every node, a transition mapping to its operand's
 //!    origin: an op may be repeated in several layouts, and nothing else may change;
 //! 3. outputs, pins, stored values and values carried from step to step have the layouts that are demanded;
-//! 4. slots, executed symbolically in node order, hold what each node reads when it reads it.
+//! 4. slots, executed symbolically in node order, hold what each node reads when it reads it; and collectives that run as
+//!    one launch are of one kind over one group and independent of each other.
 //!
 //! From (1) and (2) it follows by induction over nodes that every node holds, in its layout, the value of its origin:
 //! a rule says that the op on local blocks gives a block (or term) of the op's global result, and a transition keeps the
@@ -19,6 +20,7 @@
 
 mod boundary;
 mod erasure;
+mod launches;
 mod lints;
 mod local;
 pub mod optimality;
@@ -79,6 +81,16 @@ pub const CODES: &[(&str, &str)] = &[
     ("C063", "the minima of the certificate's bags add up to less than the bound it claims"),
     ("C064", "the plan costs something else than its certificate says"),
     ("C065", "the certificate is too large to be verified"),
+    (
+        "C070",
+        "a bucket has fewer than two members, names one twice, or they do not follow each other",
+    ),
+    ("C071", "a member of a bucket is no collective that can share a launch"),
+    (
+        "C072",
+        "members of a bucket differ in kind, axes, algorithm, element type, reduction or group",
+    ),
+    ("C073", "a member of a bucket reads another's result, or two of them use one slot"),
     ("L001", "transitions lead back to a layout that the value already had"),
     ("L002", "no output needs the node"),
     ("L003", "no output needs the result of the collective"),
@@ -166,6 +178,7 @@ pub fn check(plan: &Plan, program: &Program) -> Report {
     erasure::check(&mut subject);
     boundary::check(&mut subject);
     pins::check(&mut subject);
+    launches::check(&mut subject);
     schedule::check(&mut subject);
     lints::check(&mut subject);
     subject.report

@@ -51,10 +51,14 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         }
     }
     let frees = memory::frees(plan);
-    for (id, freed) in plan.ids().zip(&frees) {
-        run.step(id);
-        for &slot in freed {
-            run.free(id, slot);
+    for step in plan.steps() {
+        // A bucket reads all its operands before it makes its first result.
+        step.clone().map(NodeId::from_index).for_each(|id| run.read(id));
+        step.clone().map(NodeId::from_index).for_each(|id| run.define(id));
+        for id in step.map(NodeId::from_index) {
+            for &slot in &frees[id.index()] {
+                run.free(id, slot);
+            }
         }
     }
     run.finish();
@@ -91,10 +95,9 @@ impl Run<'_, '_> {
         }
     }
 
-    fn step(&mut self, id: NodeId) {
+    fn read(&mut self, id: NodeId) {
         let plan = self.subject.plan;
-        let node = plan.node(id);
-        for &operand in &node.operands {
+        for &operand in &plan.node(id).operands {
             let slot = self.slot(operand);
             if self.slots[slot] != Content::Value(self.value[operand.index()]) {
                 let message = format!(
@@ -106,6 +109,11 @@ impl Run<'_, '_> {
                 self.subject.violation("C050", Some(id), message);
             }
         }
+    }
+
+    fn define(&mut self, id: NodeId) {
+        let plan = self.subject.plan;
+        let node = plan.node(id);
         if node.leaf_role().is_some() {
             return;
         }

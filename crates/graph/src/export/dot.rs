@@ -27,7 +27,7 @@ pub fn dot(plan: &Plan, program: &Program) -> String {
             program.name,
             plan.mesh,
             plan.layout,
-            totals.launches + totals.scalar_reductions,
+            totals.collectives(),
             totals.bytes_per_device + totals.scalar_bytes_per_device
         )),
     );
@@ -102,6 +102,9 @@ fn label(plan: &Plan, program: &Program, id: NodeId) -> String {
     {
         let sent = t.bytes_sent(&plan.mesh, &node.ty, plan.layout(operand), plan.layout(id));
         lines.push(format!("{sent} bytes per device"));
+        if let Some(bucket) = plan.buckets.iter().position(|bucket| bucket.contains(&id)) {
+            lines.push(format!("bucket {bucket}"));
+        }
     }
     lines.join("\n")
 }

@@ -37,6 +37,7 @@ use crate::program::Program;
 ///     outputs: program.outputs.clone(),
 ///     pins: program.pins.clone(),
 ///     reasons: Default::default(),
+///     buckets: Vec::new(),
 ///     mesh,
 /// };
 /// let script = export::numpy(&plan, &program);
@@ -127,7 +128,7 @@ fn header(script: &mut String, plan: &Plan, program: &Program) {
          SIZES = {{{}}}",
         comment(&format!("{:?}", program.name)),
         comment(&format!("{:?}", plan.layout)),
-        totals.launches + totals.scalar_reductions,
+        totals.collectives(),
         totals.bytes_per_device + totals.scalar_bytes_per_device,
         sizes.join(", "),
     );

@@ -8,11 +8,12 @@
 //!   local block on every rank, same element type, and the value in the slot is neither read later nor an output.
 //! * A leaf's slot is never overwritten, except that of a parameter or of state by the node that is its update.
 //! * Everything else gets a slot of its own.
-//! * A slot is freed after the last node that reads or makes a value in it. Slots of leaves and of outputs live to the
-//!   end of the step; leaves are there from its start.
+//! * A slot is freed after the last node that reads or makes a value in it, or after the last node of its bucket. Slots of
+//!   leaves and of outputs live to the end of the step; leaves are there from its start.
 //!
 //! All of it is linear in the number of nodes and operands.
 
+mod buckets;
 mod peak;
 mod sizes;
 
@@ -150,13 +151,16 @@ pub fn assign_slots(plan: &mut Plan) {
     plan.slots = slots;
 }
 
-/// The slots to free after each node, in order of their numbers.
+/// The slots to free after each node, in order of their numbers. What a bucket touches lives to its last node.
 #[must_use]
 pub fn frees(plan: &Plan) -> Vec<Vec<SlotId>> {
     let mut last: BTreeMap<SlotId, usize> = BTreeMap::new();
-    for id in plan.ids() {
-        for touched in plan.node(id).operands.iter().chain([&id]) {
-            last.insert(plan.slots[touched.index()], id.index());
+    for step in plan.steps() {
+        let end = step.end - 1;
+        for id in step.map(NodeId::from_index) {
+            for touched in plan.node(id).operands.iter().chain([&id]) {
+                last.insert(plan.slots[touched.index()], end);
+            }
         }
     }
     let leaves = plan.ids().filter(|&id| plan.node(id).leaf_role().is_some());

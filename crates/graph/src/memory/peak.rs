@@ -1,10 +1,10 @@
 //! The peak: the largest sum of live bytes over nodes and ranks.
 //!
 //! While node i runs, its operands' slots, its own slot and all slots still to be read are live, and the staging of its
-//! collective with them.
+//! collective with them. At the last node of a bucket the operands and results of all its members are.
 
 use serde::{Deserialize, Serialize};
-use shardgrad_core::Op;
+use shardgrad_core::launch::Member;
 use shardgrad_core::ops::Role;
 
 use super::sizes::Sizes;
@@ -114,11 +114,20 @@ impl<'a> Timeline<'a> {
                 slots[slot as usize] = Some(Slot { size, role: node.leaf_role() });
                 born[id.index()] = Some(slot).filter(|_| node.leaf_role().is_none());
             }
-            if let (Op::Transition(transition), Some(&operand)) = (&node.op, node.operands.first())
-            {
-                let (from, to) = (plan.layout(operand), plan.layout(id));
-                staging[id.index()] = Some(sizes.staging(*transition, &node.ty, from, to));
-            }
+        }
+        // A bucket's messages are there when the last of its results is.
+        for step in plan.steps() {
+            let end = step.end - 1;
+            let moves: Vec<Member<'_>> = step
+                .map(NodeId::from_index)
+                .filter_map(|id| plan.transition(id))
+                .map(|moved| moved.member())
+                .collect();
+            staging[end] = match moves.as_slice() {
+                [] => None,
+                [only] => Some(sizes.staging(only.transition, only.ty, only.from, only.to)),
+                members => Some(sizes.bucket(members)),
+            };
         }
         Self { plan, sizes, slots, born, staging, frees: super::frees(plan) }
     }

@@ -15,10 +15,12 @@
 use std::collections::BTreeMap;
 
 use shardgrad_core::geometry::{block_at, largest_block};
+use shardgrad_core::launch::Member;
 use shardgrad_core::mesh::Coords;
 use shardgrad_core::schedule::{exchange_axes, staging_bytes};
 use shardgrad_core::{AxisSet, Layout, Mesh, Shape, TensorType, Transition, TransitionKind};
 
+use super::buckets::of_bucket;
 use super::real_axes;
 
 /// Most ranks whose staging is counted one by one; for more of them, which are ranks on paper, a bound is stated.
@@ -51,11 +53,13 @@ pub(super) struct Sizes<'a> {
     columns: Vec<PerRank>,
     blocks: BTreeMap<(Shape, Vec<Option<usize>>, usize), usize>,
     staging: BTreeMap<(StagingKey, usize), usize>,
+    buckets: BTreeMap<Vec<(StagingKey, usize)>, usize>,
 }
 
 impl<'a> Sizes<'a> {
     pub(super) fn new(mesh: &'a Mesh) -> Self {
-        Self { mesh, columns: Vec::new(), blocks: BTreeMap::new(), staging: BTreeMap::new() }
+        let (blocks, staging, buckets) = Default::default();
+        Self { mesh, columns: Vec::new(), blocks, staging, buckets }
     }
 
     /// Column of the bytes of a tensor's blocks.
@@ -96,6 +100,23 @@ impl<'a> Sizes<'a> {
         self.columns.len() - 1
     }
 
+    /// Column of the bytes of staging that a bucket needs.
+    pub(super) fn bucket(&mut self, members: &[Member<'_>]) -> usize {
+        let key: Vec<(StagingKey, usize)> = members
+            .iter()
+            .map(|m| {
+                let key = (m.transition, m.ty.shape.clone(), m.from.clone(), m.to.clone());
+                (key, m.ty.dtype.size())
+            })
+            .collect();
+        if let Some(&column) = self.buckets.get(&key) {
+            return column;
+        }
+        self.columns.push(of_bucket(self.mesh, members));
+        self.buckets.insert(key, self.columns.len() - 1);
+        self.columns.len() - 1
+    }
+
     pub(super) fn on(&self, column: usize, rank: usize) -> u64 {
         self.columns[column].on(rank)
     }
@@ -129,14 +150,14 @@ impl<'a> Sizes<'a> {
 }
 
 /// Whether all blocks have one shape.
-fn splits_evenly(mesh: &Mesh, shape: &[usize], layout: &Layout) -> bool {
+pub(super) fn splits_evenly(mesh: &Mesh, shape: &[usize], layout: &Layout) -> bool {
     shape.iter().enumerate().all(|(dim, &extent)| {
         let parts: usize = layout.axes_sharding(dim).map(|axis| mesh.axis_size(axis)).product();
         extent % parts == 0
     })
 }
 
-fn staging(
+pub(super) fn staging(
     mesh: &Mesh,
     transition: Transition,
     ty: &TensorType,
@@ -211,7 +232,7 @@ fn staging(
 }
 
 /// A number per rank that depends on the rank's key only.
-fn memoized<K: Ord>(
+pub(super) fn memoized<K: Ord>(
     mesh: &Mesh,
     key: impl Fn(usize) -> K,
     exact: impl Fn(usize) -> u64,

@@ -1,4 +1,5 @@
-//! Plans as text, for reading: layouts on every node, transitions set off with what they change and send.
+//! Plans as text, for reading: layouts on every node, transitions set off with what they change and send, and with the
+//! bucket that they are launched in.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,7 +63,9 @@ impl Named<'_> {
                 Algorithm::Direct => String::new(),
                 other => format!(" by {other}"),
             };
-            format!(", {bytes} bytes{by}")
+            let bucket = plan.buckets.iter().position(|bucket| bucket.contains(&id));
+            let bucket = bucket.map_or(String::new(), |index| format!(", bucket {index}"));
+            format!(", {bytes} bytes{by}{bucket}")
         } else {
             ", local".to_owned()
         };

@@ -30,6 +30,7 @@ impl<'a> Draft<'a> {
             outputs: Vec::new(),
             pins: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            buckets: Vec::new(),
         };
         Self { program, plan, current: BTreeMap::new() }
     }

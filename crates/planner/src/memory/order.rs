@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use shardgrad_graph::{NodeId, OutputRole, Phase, Plan, memory};
 
+use crate::reorder::permuted;
+
 /// The plan in that order, its slots assigned anew.
 #[must_use]
 pub fn updates_early(plan: &Plan) -> Plan {
@@ -60,35 +62,4 @@ pub fn updates_early(plan: &Plan) -> Plan {
     let mut order: Vec<NodeId> = plan.ids().collect();
     order.sort_by_key(|&id| (after[id.index()], late(id), id));
     permuted(plan, &order)
-}
-
-/// The plan with its nodes in another order.
-fn permuted(plan: &Plan, order: &[NodeId]) -> Plan {
-    let mut place = vec![NodeId(0); plan.nodes.len()];
-    for (at, id) in order.iter().enumerate() {
-        place[id.index()] = NodeId::from_index(at);
-    }
-    let mut moved = plan.clone();
-    for (at, &id) in order.iter().enumerate() {
-        let mut node = plan.node(id).clone();
-        node.operands.iter_mut().for_each(|o| *o = place[o.index()]);
-        moved.nodes[at] = node;
-        moved.layouts[at] = plan.layout(id).clone();
-        moved.origins[at] = plan.origins[id.index()];
-    }
-    for output in &mut moved.outputs {
-        output.node = place[output.node.index()];
-        output.role = match output.role {
-            OutputRole::Gradient { of } => OutputRole::Gradient { of: place[of.index()] },
-            OutputRole::Update { of } => OutputRole::Update { of: place[of.index()] },
-            role @ (OutputRole::Loss | OutputRole::Value) => role,
-        };
-    }
-    moved.reasons = plan
-        .reasons
-        .iter()
-        .filter_map(|(id, why)| Some((place.get(*id as usize)?.0, why.clone())))
-        .collect();
-    memory::assign_slots(&mut moved);
-    moved
 }

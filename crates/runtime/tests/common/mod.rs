@@ -112,6 +112,7 @@ pub(crate) fn random_plan(program: &Program, mesh: &Mesh, dice: &mut Dice) -> Pl
         outputs: Vec::new(),
         pins: BTreeMap::new(),
         reasons: BTreeMap::new(),
+        buckets: Vec::new(),
     };
     let layouts = (0..=4).map(|rank| layouts_of(mesh, rank)).collect();
     let mut draft = Draft { mesh, plan, layouts };

@@ -5,10 +5,14 @@ use shardgrad_graph::{NodeId, OutputRole, Plan, memory};
 
 use super::{Fault, Mutant};
 
-/// Every mutant of a plan.
+/// Every mutant of a plan. Those without a fault in launches launch every collective by itself.
 #[must_use]
 pub fn mutants(plan: &Plan) -> Vec<Mutant> {
     let mut all = Vec::new();
+    bucket_mutants(plan, &mut all);
+    let mut apart = plan.clone();
+    apart.buckets.clear();
+    let plan = &apart;
     for id in plan.ids() {
         if let Op::Transition(transition) = plan.node(id).op {
             transition_mutants(plan, id, transition, &mut all);
@@ -263,6 +267,42 @@ fn order_mutants(plan: &Plan, all: &mut Vec<Mutant>) {
         renumber(&mut mutant, renumbered);
         let what = format!("{first} and {second}");
         all.push(Mutant { fault: Fault::Reordered, what, plan: mutant });
+    }
+}
+
+/// Neighbours become one launch, whatever they are; buckets take in a neighbour, or a member again.
+fn bucket_mutants(plan: &Plan, all: &mut Vec<Mutant>) {
+    let mut push = |what: String, buckets: Vec<Vec<NodeId>>| {
+        let mutant = Plan { buckets, ..plan.clone() };
+        all.push(Mutant { fault: Fault::OtherBucket, what, plan: mutant });
+    };
+    let is_transition = |id: NodeId| matches!(plan.node(id).op, Op::Transition(_));
+    let free = |id: NodeId| !plan.buckets.iter().flatten().any(|&member| member == id);
+    for i in 1..plan.nodes.len() {
+        let pair = [NodeId::from_index(i - 1), NodeId::from_index(i)];
+        if pair.iter().any(|&id| is_transition(id)) && pair.iter().all(|&id| free(id)) {
+            let mut buckets = plan.buckets.clone();
+            buckets.push(pair.to_vec());
+            push(format!("{} with {}", pair[0], pair[1]), buckets);
+        }
+    }
+    for (index, bucket) in plan.buckets.iter().enumerate() {
+        let with = |members: Vec<NodeId>| {
+            let mut buckets = plan.buckets.clone();
+            buckets[index] = members;
+            buckets
+        };
+        let (first, last) = (bucket[0], bucket[bucket.len() - 1]);
+        push(format!("{first} twice"), with([&[first], bucket.as_slice()].concat()));
+        push(format!("{last} alone"), with(vec![last]));
+        if first.index() > 0 {
+            let before = NodeId::from_index(first.index() - 1);
+            push(format!("{before} too"), with([&[before], bucket.as_slice()].concat()));
+        }
+        let behind = NodeId::from_index(last.index() + 1);
+        if behind.index() < plan.nodes.len() {
+            push(format!("{behind} too"), with([bucket.as_slice(), &[behind]].concat()));
+        }
     }
 }
 

@@ -47,11 +47,13 @@ pub enum Fault {
     SlotReused,
     /// Two nodes run in the other order, with the values they read.
     Reordered,
+    /// A launch has a member that does not belong to it, or one twice.
+    OtherBucket,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 14] = [
+    pub const ALL: [Fault; 15] = [
         Fault::Drop,
         Fault::Repeat,
         Fault::OtherAxes,
@@ -66,6 +68,7 @@ impl Fault {
         Fault::OtherOutput,
         Fault::SlotReused,
         Fault::Reordered,
+        Fault::OtherBucket,
     ];
 
     /// What it does, as documented.
@@ -86,6 +89,7 @@ impl Fault {
             Fault::OtherOutput => "another output",
             Fault::SlotReused => "slot reused too early",
             Fault::Reordered => "order of nodes exchanged",
+            Fault::OtherBucket => "launch with a wrong member",
         }
     }
 }
@@ -121,6 +125,9 @@ impl Fault {
                 "the value that is lost is read by nobody that matters, or equal to the new one"
             }
             Fault::Reordered => "neither node needs the other, or the other's slot",
+            Fault::OtherBucket => {
+                "collectives of one kind may share a launch; so could others whose peers happen to be the same"
+            }
         }
     }
 }
