@@ -193,12 +193,14 @@ fn a_bucket_is_one_launch_whose_messages_are_staged_together() {
 fn members_of_a_bucket_are_of_one_kind_over_one_group_and_independent() {
     let g = Graph::new("moves", shardgrad_core::DType::F32);
     let x = g.input("x", [4, 6]).unwrap();
-    g.output("y", x, OutputRole::Value).unwrap();
+    let v = x.exp().unwrap().named("v").unwrap();
+    g.output("y", v, OutputRole::Value).unwrap();
     let program = g.finish();
     let refuse = |steps: &[&str], code: &str| {
         let mut draft = Draft::new(&program, "a=2, b=2");
-        let origin = program.named("x").unwrap();
-        let mut at = draft.place(origin, steps[0]);
+        let origin = program.named("v").unwrap();
+        let x = draft.place(program.named("x").unwrap(), steps[0]);
+        let mut at = draft.emit(origin, &[x]);
         let moved: Vec<NodeId> = steps[1..]
             .iter()
             .map(|to| {
