@@ -37,9 +37,12 @@ pub(crate) enum Command {
     /// A step on paper: time, exposed communication and memory on any number of devices
     #[command(after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
-    /// Train on in-process devices and show that the sharded run equals the dense one
+    /// Train on threads or, over MPI, on many machines, and show that the sharded run equals the dense one
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(TrainArgs),
+    /// Measure latency, bandwidth and rates of computing: a machine file for the planner
+    #[command(after_help = MEASURE_EXAMPLES)]
+    Measure(MeasureArgs),
     /// Name the kind of fault that turns one gradient into another
     ///
     /// Compares tensors that any program wrote: .npy (one array) or .safetensors (several, by name). Exit 0: all are equal
@@ -82,7 +85,14 @@ Examples:
   shardgrad train --mesh tp=4 --layout megatron --epochs 5 --verify
   shardgrad train --checkpoint digits.safetensors --epochs 5
   shardgrad train --resume digits.safetensors --mesh tp=2 --epochs 10
-  shardgrad train model.toml --data rows.csv --mesh dp=3 --layout zero1";
+  shardgrad train model.toml --data rows.csv --mesh dp=3 --layout zero1
+  mpirun -n 4 shardgrad train --mesh dp=2,tp=2 --backend mpi --verify --epochs 1";
+
+const MEASURE_EXAMPLES: &str = "\
+Examples:
+  shardgrad measure --mesh tp=2 -o here.toml
+  mpirun -n 4 shardgrad measure --mesh node=2,core=2 --backend mpi -o cluster.toml
+  shardgrad measure examples/wide.toml --mesh p=2 --layout data --layout megatron";
 
 const DIAGNOSE_EXAMPLES: &str = "\
 Examples:
@@ -288,6 +298,56 @@ pub(crate) struct TrainArgs {
     /// Compare every step with the dense one
     #[arg(long)]
     pub(crate) verify: bool,
+    #[command(flatten)]
+    pub(crate) backend: BackendArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
+    /// Model file (TOML) of the steps that are timed; the built-in digits network if it is left out
+    #[arg(value_name = "MODEL.toml")]
+    pub(crate) model: Option<PathBuf>,
+    /// The mesh, all of whose devices run: AXIS=SIZE, outermost first
+    #[arg(long, value_name = "AXIS=SIZE,…", default_value = "tp=2")]
+    pub(crate) mesh: Mesh,
+    /// A layout of which steps are timed too, and compared with their prediction. Repeatable
+    #[arg(long, value_name = "LAYOUT")]
+    pub(crate) layout: Vec<String>,
+    /// Steps that are timed of each; the median counts
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) steps: u16,
+    /// Write the machine file, instead of printing it
+    #[arg(short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) backend: BackendArgs,
+}
+
+/// Where the devices are.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct BackendArgs {
+    /// Where the devices are
+    #[arg(long, value_enum, default_value_t = BackendArg::Threads)]
+    pub(crate) backend: BackendArg,
+    /// Which collectives run over MPI
+    #[arg(long, value_enum, value_name = "WHOSE", default_value_t = CollectivesArg::Own)]
+    pub(crate) collectives: CollectivesArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendArg {
+    /// On threads of this process
+    Threads,
+    /// In the processes that mpirun started, one in each (needs a build with `--features mpi`)
+    Mpi,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CollectivesArg {
+    /// Those that the plan says: the same bits as on threads
+    Own,
+    /// MPI's, where there are such: faster on a network, equal within rounding
+    Native,
 }
 
 #[derive(Debug, Args)]

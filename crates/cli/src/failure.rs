@@ -18,22 +18,39 @@ pub(crate) struct Failure {
     pub(crate) code: u8,
     /// One line for stderr.
     pub(crate) message: String,
+    /// Who knows of it, where there are several processes.
+    pub(crate) known: Known,
+}
+
+/// Which processes know of a failure. Those that do not must be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// This one; perhaps no other.
+    Here,
+    /// All, and this one says it.
+    Everywhere,
+    /// All, and another one says it.
+    Elsewhere,
 }
 
 impl Failure {
+    fn new(code: u8, message: impl fmt::Display) -> Self {
+        Self { code, message: one_line(&message.to_string()), known: Known::Here }
+    }
+
     /// Bad usage or input.
     pub(crate) fn input(message: impl fmt::Display) -> Self {
-        Self { code: BAD_INPUT, message: one_line(&message.to_string()) }
+        Self::new(BAD_INPUT, message)
     }
 
     /// The answer is no, or work failed.
     pub(crate) fn no(message: impl fmt::Display) -> Self {
-        Self { code: NO, message: one_line(&message.to_string()) }
+        Self::new(NO, message)
     }
 
     /// Somebody asked for an end.
     pub(crate) fn interrupted(message: impl fmt::Display) -> Self {
-        Self { code: INTERRUPTED, message: one_line(&message.to_string()) }
+        Self::new(INTERRUPTED, message)
     }
 
     /// The same, with more said.

@@ -1,6 +1,7 @@
 //! The `shardgrad` command. The only place that reads arguments or prints.
 
 mod args;
+mod backend;
 mod check;
 mod compare;
 mod diagnose;
@@ -8,6 +9,7 @@ mod failure;
 mod html;
 mod interrupt;
 mod lab;
+mod measure;
 mod output;
 mod plan;
 mod request;
@@ -24,7 +26,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::{Cli, Command};
-use crate::failure::Failure;
+use crate::failure::{Failure, Known};
 
 fn main() -> ExitCode {
     let result = match Cli::try_parse() {
@@ -40,7 +42,9 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("shardgrad: {}", failure.message);
+            if failure.known != Known::Elsewhere {
+                eprintln!("shardgrad: {}", failure.message);
+            }
             ExitCode::from(failure.code)
         }
     }
@@ -53,6 +57,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Check(args) => check::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Train(args) => train::run(args),
+        Command::Measure(args) => measure::run(args),
         Command::Diagnose(args) => diagnose::run(args),
         Command::Lab(args) => lab::run(args),
     }

@@ -1,4 +1,7 @@
-//! `shardgrad train`: train on in-process devices, and show that the sharded run equals the dense one.
+//! `shardgrad train`: train on devices on threads or in processes, and show that the sharded run equals the dense one.
+//!
+//! Processes each read the blocks of their device and write those that it owns; whole tensors are put together only to be
+//! compared with the dense run (`--verify`; on threads in the first step too).
 //!
 //! What standard output says depends on the arguments and files only: no time of day, no durations. Progress goes to
 //! standard error, and only to a terminal.
@@ -6,22 +9,39 @@
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use shardgrad::core::{DType, Machine, Mesh};
+use shardgrad::core::{Machine, Mesh};
 use shardgrad::dataset::{TargetColumns, Targets};
 use shardgrad::graph::{Loss, MlpSpec, Optimizer, Value};
 use shardgrad::report::TotalsReport;
-use shardgrad::runtime::{Checkpoint, MAX_RANKS};
+use shardgrad::runtime::MAX_RANKS;
 use shardgrad::trainer::counted_as_predicted;
 use shardgrad::{Dataset, Planned, Trainer, Training};
 
 use crate::args::TrainArgs;
+use crate::backend::Backend;
 use crate::failure::Failure;
 use crate::units::{bytes, of};
 use crate::verify::Verifier;
-use crate::{interrupt, output, request, table};
+use crate::{interrupt, request, table};
 
 pub(crate) fn run(args: &TrainArgs) -> Result<(), Failure> {
-    if args.mesh.size() > MAX_RANKS {
+    let backend = Backend::start(args.backend)?;
+    let result = run_on(&backend, args);
+    backend.finish(result)
+}
+
+/// What is trained, on what data, by which plan.
+struct Work {
+    machine: Machine,
+    training: Training,
+    data: Dataset,
+    planned: Planned,
+    /// Steps of an epoch.
+    per_epoch: u64,
+}
+
+fn work(args: &TrainArgs, threads: bool) -> Result<Work, Failure> {
+    if threads && args.mesh.size() > MAX_RANKS {
         return Err(Failure::input(format!(
             "--mesh {}: {} devices, but one process trains on up to {MAX_RANKS}; `shardgrad plan` has no such limit",
             args.mesh,
@@ -50,11 +70,15 @@ pub(crate) fn run(args: &TrainArgs) -> Result<(), Failure> {
     let planned = training
         .plan(&args.mesh, &machine)
         .map_err(|e| request::no_plan(&args.model, &layout, e))?;
-    output::print(&plan_summary(&planned))?;
-
     interrupt::watch()?;
-    let mut run = Run::new(&training, &planned, &data, args, &machine)?;
-    let result = run.train(args, &spec, per_epoch as u64);
+    Ok(Work { machine, training, data, planned, per_epoch: per_epoch as u64 })
+}
+
+fn run_on(backend: &Backend, args: &TrainArgs) -> Result<(), Failure> {
+    let work = backend.together(work(args, backend.is_threads()))?;
+    backend.print(&plan_summary(&work.planned))?;
+    let mut run = backend.together(Run::new(&work, args, backend))?;
+    let result = run.train(args, &work);
     match (result, &args.checkpoint, run.saved) {
         (Err(failure), Some(path), Some(step)) => {
             Err(failure.and(&format!("{} holds step {step}", path.display())))
@@ -122,11 +146,12 @@ fn progress(steps: u64) -> ProgressBar {
 }
 
 struct Run<'a> {
-    data: &'a Dataset,
-    planned: &'a Planned,
+    backend: &'a Backend,
+    work: &'a Work,
     totals: TotalsReport,
     trainer: Trainer,
-    verifier: Verifier,
+    /// None where whole tensors are not to be put together.
+    verifier: Option<Verifier>,
     held_out: HeldOut<'a>,
     /// The dense run that goes its own way, and the largest difference of losses so far.
     free: Option<(Trainer, f64)>,
@@ -137,28 +162,31 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(
-        training: &Training,
-        planned: &'a Planned,
-        data: &'a Dataset,
-        args: &TrainArgs,
-        machine: &Machine,
-    ) -> Result<Self, Failure> {
-        let mesh = &args.mesh;
-        let mut trainer = Trainer::threads(planned).map_err(Failure::no)?;
+    fn new(work: &'a Work, args: &TrainArgs, backend: &'a Backend) -> Result<Self, Failure> {
+        let Work { machine, training, data, planned, per_epoch } = work;
+        let mut trainer = backend.trainer(planned)?;
         if let Some(path) = &args.resume {
             let refused =
                 |e: shardgrad::Error| Failure::input(format!("--resume {}: {e}", path.display()));
-            let checkpoint = Checkpoint::read(path).map_err(|e| refused(e.into()))?;
-            trainer.restore(&checkpoint).map_err(refused)?;
+            trainer.load(path).map_err(refused)?;
         }
+        let (total, done) = (args.epochs.saturating_mul(*per_epoch), trainer.steps());
+        if done >= total {
+            return Err(Failure::input(format!(
+                "--epochs {}: ends at step {total}, and the checkpoint is at step {done}",
+                args.epochs
+            )));
+        }
+        let verifier = (args.verify || backend.is_threads())
+            .then(|| Verifier::new(training, planned, backend, machine))
+            .transpose()?;
         Ok(Self {
-            data,
-            planned,
+            backend,
+            work,
             totals: planned.report().totals,
             trainer,
-            verifier: Verifier::new(training, planned, mesh, machine)?,
-            held_out: HeldOut::new(training, data, mesh, machine)?,
+            verifier,
+            held_out: HeldOut::new(training, data, planned.mesh(), machine, backend)?,
             free: None,
             steps: 0,
             saved: None,
@@ -166,73 +194,68 @@ impl<'a> Run<'a> {
     }
 
     /// Trains from where the trainer is to the last epoch.
-    fn train(&mut self, args: &TrainArgs, spec: &MlpSpec, per_epoch: u64) -> Result<(), Failure> {
+    fn train(&mut self, args: &TrainArgs, work: &Work) -> Result<(), Failure> {
+        let per_epoch = work.per_epoch;
         let (total, done) = (args.epochs.saturating_mul(per_epoch), self.trainer.steps());
-        if done >= total {
-            return Err(Failure::input(format!(
-                "--epochs {}: ends at step {total}, and the checkpoint is at step {done}",
-                args.epochs
-            )));
-        }
-        let bar = progress(total);
+        let bar = if self.backend.speaks() { progress(total) } else { ProgressBar::hidden() };
         bar.set_position(done);
-        output::print(&format!("{:>6}  {:>12}  {:>18}", "epoch", "loss", self.held_out.title()))?;
+        self.backend.print(&format!(
+            "{:>6}  {:>12}  {:>18}",
+            "epoch",
+            "loss",
+            self.held_out.title()
+        ))?;
         for epoch in done / per_epoch..args.epochs {
-            let loss = self.epoch(epoch, spec, args, &bar)?;
+            let loss = self.epoch(epoch, args, &bar)?;
             self.save(args)?;
             let shown = args.epochs.div_ceil(10);
             if epoch == 0 || (epoch + 1) % shown == 0 || epoch + 1 == args.epochs {
                 let held_out = self.held_out.measure(&mut self.trainer)?;
                 bar.suspend(|| {
-                    output::print(&format!("{:>6}  {loss:>12.6}  {held_out:>18}", epoch + 1))
+                    self.backend.print(&format!("{:>6}  {loss:>12.6}  {held_out:>18}", epoch + 1))
                 })?;
             }
         }
         bar.finish_and_clear();
-        output::print(&self.evidence(args.verify))
+        self.backend.print(&self.evidence(args.verify))
     }
 
     /// Writes the checkpoint, if one is wanted.
     fn save(&mut self, args: &TrainArgs) -> Result<(), Failure> {
         if let Some(path) = &args.checkpoint {
-            let checkpoint = self.trainer.checkpoint().map_err(Failure::no)?;
-            checkpoint.write(path).map_err(Failure::no)?;
+            self.trainer.save(path).map_err(Failure::no)?;
             self.saved = Some(self.trainer.steps());
         }
         Ok(())
     }
 
-    /// Trains an epoch, or what is left of it, and returns its mean loss. Every step's counts are held to the plan's prediction; the first step,
-    /// or with `verify` every step, to the dense run.
-    fn epoch(
-        &mut self,
-        epoch: u64,
-        spec: &MlpSpec,
-        args: &TrainArgs,
-        bar: &ProgressBar,
-    ) -> Result<f64, Failure> {
-        let verify = args.verify;
+    /// Trains an epoch, or what is left of it, and returns its mean loss. Every step's counts are held to the plan's
+    /// prediction; the first step on threads, and with `verify` every step, to the dense run.
+    fn epoch(&mut self, epoch: u64, args: &TrainArgs, bar: &ProgressBar) -> Result<f64, Failure> {
+        let (verify, Work { data, planned, training, .. }) = (args.verify, self.work);
+        let spec = training.spec();
         if verify && self.free.is_none() {
-            let mut free = dense(self.planned, spec)?;
+            let mut free = dense(planned, spec)?;
             let here = self.trainer.checkpoint().map_err(Failure::no)?;
             free.restore(&here).map_err(Failure::no)?;
             self.free = Some((free, 0.0));
         }
-        let batches = self.data.epoch(spec.seed, epoch, spec.batch);
+        let batches = data.epoch(spec.seed, epoch, spec.batch);
         let before = self.trainer.steps() - epoch * batches.len() as u64;
         let batches = &batches[usize::try_from(before).unwrap_or(0)..];
         let mut sum = 0.0;
         for rows in batches {
-            if interrupt::asked() {
+            if self.backend.interrupted() {
                 self.save(args)?;
                 let step = self.trainer.steps();
-                return Err(Failure::interrupted(format!("interrupted after step {step}")));
+                let asked = Failure::interrupted(format!("interrupted after step {step}"));
+                return self.backend.together(Err(asked));
             }
-            let inputs = self.data.batch(rows, spec.dtype);
-            let report = if verify || self.steps == 0 {
-                self.verifier.step(&mut self.trainer, &inputs)?
-            } else {
-                self.trainer.step(&inputs).map_err(Failure::no)?
+            let report = match &mut self.verifier {
+                Some(verifier) if verify || self.steps == 0 => {
+                    verifier.step(&mut self.trainer, &data.batch(rows, spec.dtype))?
+                }
+                _ => self.trainer.step_rows(data, rows).map_err(Failure::no)?,
             };
             self.steps += 1;
             let step = self.trainer.steps();
@@ -245,7 +268,8 @@ impl<'a> Run<'a> {
                 )));
             }
             if let Some((dense, apart)) = &mut self.free {
-                let other = dense.step(&inputs).map_err(Failure::no)?.loss.unwrap_or(f64::NAN);
+                let other = dense.step_rows(data, rows).map_err(Failure::no)?;
+                let other = other.loss.unwrap_or(f64::NAN);
                 *apart = apart.max((loss - other).abs());
             }
             sum += loss;
@@ -266,13 +290,18 @@ impl<'a> Run<'a> {
             totals.scalar_bytes_per_device,
             totals.peak_bytes_per_device,
         );
-        text.push_str(&format!("sharded = dense in {}\n", self.verifier.summary()));
+        if let Some(verifier) = &self.verifier {
+            text.push_str(&format!("sharded = dense in {}\n", verifier.summary()));
+        }
         if let Some((_, apart)) = &self.free {
             text.push_str(&format!(
                 "run freely side by side, the losses of the sharded and the dense run differ by at most {apart:.1e} (no bound is claimed: differences grow with the steps)\n"
             ));
         } else if !verify {
-            text.push_str("--verify compares every step, not the first alone\n");
+            text.push_str(match self.verifier {
+                Some(_) => "--verify compares every step, not the first alone\n",
+                None => "--verify compares every step with the dense one\n",
+            });
         }
         text
     }
@@ -293,7 +322,6 @@ struct HeldOut<'a> {
     data: &'a Dataset,
     rows: Vec<usize>,
     forward: Trainer,
-    dtype: DType,
 }
 
 impl<'a> HeldOut<'a> {
@@ -302,11 +330,12 @@ impl<'a> HeldOut<'a> {
         data: &'a Dataset,
         mesh: &Mesh,
         machine: &Machine,
+        backend: &Backend,
     ) -> Result<Self, Failure> {
         let rows = data.held_out_rows();
         let plan = training.plan_forward(rows.len(), mesh, machine).map_err(Failure::no)?;
-        let forward = Trainer::threads(&plan).map_err(Failure::no)?;
-        Ok(Self { data, rows, forward, dtype: training.spec().dtype })
+        let forward = backend.trainer(&plan)?;
+        Ok(Self { data, rows, forward })
     }
 
     fn title(&self) -> &'static str {
@@ -320,13 +349,8 @@ impl<'a> HeldOut<'a> {
     /// Accuracy by the largest output, or the mean squared error.
     #[allow(clippy::cast_precision_loss)]
     fn measure(&mut self, trainer: &mut Trainer) -> Result<String, Failure> {
-        for name in self.forward.stored() {
-            let value = trainer.get(&name).map_err(Failure::no)?;
-            self.forward.set(&name, &value).map_err(Failure::no)?;
-        }
-        let mut inputs = self.data.batch(&self.rows, self.dtype);
-        inputs.remove("y");
-        let report = self.forward.step(&inputs).map_err(Failure::no)?;
+        self.forward.copy_stored(trainer).map_err(Failure::no)?;
+        let report = self.forward.outputs_of_rows(self.data, &self.rows).map_err(Failure::no)?;
         let out = report.outputs.get("out").map(Value::to_f64s).unwrap_or_default();
         let width = out.len() / self.rows.len().max(1);
         Ok(match self.data.targets() {

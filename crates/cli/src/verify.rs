@@ -8,13 +8,14 @@
 //! * every gradient: a second plan of the same layout whose outputs are the gradients runs from the same parameters,
 //! * every parameter and all optimizer state after the step.
 
-use shardgrad::core::{Machine, Mesh};
+use shardgrad::core::Machine;
 use shardgrad::dataset::Inputs;
 use shardgrad::graph::{OutputRole, Program, eval};
 use shardgrad::{Planned, Trainer, Training};
 use shardgrad_testkit::tolerance::{Deviation, bounds_on};
 use std::collections::BTreeMap;
 
+use crate::backend::Backend;
 use crate::failure::Failure;
 
 /// What has been compared so far.
@@ -37,13 +38,14 @@ impl Verifier {
     pub(crate) fn new(
         training: &Training,
         planned: &Planned,
-        mesh: &Mesh,
+        backend: &Backend,
         machine: &Machine,
     ) -> Result<Self, Failure> {
+        let mesh = planned.mesh();
         let plan = training.plan_gradients(mesh, machine).map_err(Failure::no)?;
         Ok(Self {
             program: planned.program().clone(),
-            gradients: Trainer::threads(&plan).map_err(Failure::no)?,
+            gradients: backend.trainer(&plan)?,
             ranks: mesh.size(),
             steps: None,
             elements: 0,

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ndarray::{ArrayD, IxDyn};
 use safetensors::tensor::TensorView;
@@ -21,15 +21,16 @@ use shardgrad_core::TensorType;
 use shardgrad_core::ops::Role;
 use shardgrad_graph::Value;
 
+use crate::block_file::partial;
 use crate::error::Error;
 use crate::trainer::Trainer;
 
 /// Version of what stands under [`KEY`].
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 /// Format of a file that another program wrote.
-const FOREIGN: u32 = 0;
+pub(crate) const FOREIGN: u32 = 0;
 /// The one key of the file's metadata: with one, its order is no question.
-const KEY: &str = "shardgrad";
+pub(crate) const KEY: &str = "shardgrad";
 
 /// Everything that training goes on from.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,23 +64,12 @@ impl Checkpoint {
     /// # Errors
     /// As [`Trainer::gather`].
     pub fn of(trainer: &mut Trainer, model: &str, step: u64) -> Result<Self, Error> {
+        let about = About::of(trainer, model, step);
         let names: Vec<String> = trainer.stored().map(|(name, _)| name.to_owned()).collect();
-        let mut tensors = BTreeMap::new();
-        let mut layouts = BTreeMap::new();
-        for name in names {
-            if let Some(layout) = trainer.layout(&name) {
-                layouts.insert(name.clone(), layout.display(trainer.mesh()).to_string());
-            }
-            tensors.insert(name.clone(), trainer.gather(&name)?);
-        }
-        let about = About {
-            format: FORMAT,
-            model: model.to_owned(),
-            step,
-            seed: trainer.seed(),
-            mesh: trainer.mesh().to_string(),
-            layouts,
-        };
+        let tensors = names
+            .into_iter()
+            .map(|name| trainer.gather(&name).map(|value| (name, value)))
+            .collect::<Result<_, Error>>()?;
         Ok(Self { about, tensors })
     }
 
@@ -88,34 +78,10 @@ impl Checkpoint {
     /// # Errors
     /// A name that only one side has, or a tensor of another type; then nothing is changed.
     pub fn restore(&self, trainer: &mut Trainer) -> Result<(), Error> {
-        let wanted: BTreeMap<String, TensorType> =
-            trainer.stored().map(|(name, ty)| (name.to_owned(), ty.clone())).collect();
-        let is_state = |name: &str| trainer.role(name) == Some(Role::State);
-        let lacks_state = self.about.format == FOREIGN && !self.tensors.keys().any(|n| is_state(n));
-        let renewed: Vec<String> =
-            wanted.keys().filter(|name| lacks_state && is_state(name)).cloned().collect();
-        for (name, ty) in wanted.iter().filter(|(name, _)| !renewed.contains(name)) {
-            let value = self.tensors.get(name).ok_or_else(|| Error::CheckpointMismatch {
-                name: name.clone(),
-                problem: format!("the trainer needs it as {ty}, and the checkpoint lacks it"),
-            })?;
-            if value.ty() != *ty {
-                return Err(Error::CheckpointMismatch {
-                    name: name.clone(),
-                    problem: format!("the trainer needs {ty}, the checkpoint has {}", value.ty()),
-                });
-            }
-        }
-        if let Some(name) = self.tensors.keys().find(|name| !wanted.contains_key(*name)) {
-            return Err(Error::CheckpointMismatch {
-                name: name.clone(),
-                problem: "the checkpoint has it, and the trainer has no place for it".to_owned(),
-            });
-        }
+        let found = self.tensors.iter().map(|(name, value)| (name.clone(), value.ty())).collect();
+        let renewed = fits(&self.about, &found, trainer)?;
         self.tensors.iter().try_for_each(|(name, value)| trainer.set(name, value))?;
-        renewed
-            .iter()
-            .try_for_each(|name| trainer.set(name, &Value::from_fn(&wanted[name], |_| 0.0)))
+        renewed.iter().try_for_each(|(name, ty)| trainer.set(name, &Value::from_fn(ty, |_| 0.0)))
     }
 
     /// Writes a file, replacing an old one only when the new one is whole and on disk.
@@ -124,10 +90,7 @@ impl Checkpoint {
     /// Whatever the file system reports; the old file is then as it was.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let bytes = self.to_bytes().map_err(|problem| not_one(path, &problem))?;
-        replace(path, |file| file.write_all(&bytes)).map_err(|error| Error::Io {
-            path: path.display().to_string(),
-            problem: error.to_string(),
-        })
+        replace(path, |file| file.write_all(&bytes)).map_err(|error| io_error(path, &error))
     }
 
     /// Reads a file.
@@ -135,10 +98,7 @@ impl Checkpoint {
     /// # Errors
     /// Whatever the file system reports; a file that is no checkpoint of this format, or is damaged.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let bytes = fs::read(path).map_err(|error| Error::Io {
-            path: path.display().to_string(),
-            problem: error.to_string(),
-        })?;
+        let bytes = fs::read(path).map_err(|error| io_error(path, &error))?;
         Self::parse(path, &bytes)
     }
 
@@ -178,14 +138,7 @@ impl Checkpoint {
         let text = metadata.metadata().as_ref().and_then(|entries| entries.get(KEY));
         let about = match text {
             None => About { format: FOREIGN, ..About::default() },
-            Some(text) => {
-                let about: About = serde_json::from_str(text).map_err(|e| e.to_string())?;
-                if about.format != FORMAT {
-                    let found = about.format;
-                    return Err(format!("it has format {found}, this version reads {FORMAT}"));
-                }
-                about
-            }
+            Some(text) => About::parse(text)?,
         };
         let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
         let mut tensors = BTreeMap::new();
@@ -198,7 +151,73 @@ impl Checkpoint {
     }
 }
 
-fn not_one(path: &Path, problem: &str) -> Error {
+impl About {
+    /// What the metadata of a file says.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let about: About = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        if about.format != FORMAT {
+            let found = about.format;
+            return Err(format!("it has format {found}, this version reads {FORMAT}"));
+        }
+        Ok(about)
+    }
+
+    /// What a trainer's checkpoint says about itself.
+    pub(crate) fn of(trainer: &Trainer, model: &str, step: u64) -> Self {
+        let mesh = trainer.mesh();
+        let layouts = trainer
+            .stored()
+            .filter_map(|(name, _)| {
+                Some((name.to_owned(), trainer.layout(name)?.display(mesh).to_string()))
+            })
+            .collect();
+        Self {
+            format: FORMAT,
+            model: model.to_owned(),
+            step,
+            seed: trainer.seed(),
+            mesh: mesh.to_string(),
+            layouts,
+        }
+    }
+}
+
+/// Whether tensors of these types are all that a trainer stores; what it stores that starts anew.
+pub(crate) fn fits(
+    about: &About,
+    found: &BTreeMap<String, TensorType>,
+    trainer: &Trainer,
+) -> Result<Vec<(String, TensorType)>, Error> {
+    let wanted: BTreeMap<&str, &TensorType> = trainer.stored().collect();
+    let is_state = |name: &str| trainer.role(name) == Some(Role::State);
+    let lacks_state = about.format == FOREIGN && !found.keys().any(|n| is_state(n));
+    let mut renewed = Vec::new();
+    for (&name, &ty) in &wanted {
+        let problem = match found.get(name) {
+            Some(other) if other == ty => continue,
+            Some(other) => format!("the trainer needs {ty}, the checkpoint has {other}"),
+            None if lacks_state && is_state(name) => {
+                renewed.push((name.to_owned(), ty.clone()));
+                continue;
+            }
+            None => format!("the trainer needs it as {ty}, and the checkpoint lacks it"),
+        };
+        return Err(Error::CheckpointMismatch { name: name.to_owned(), problem });
+    }
+    match found.keys().find(|name| !wanted.contains_key(name.as_str())) {
+        None => Ok(renewed),
+        Some(name) => Err(Error::CheckpointMismatch {
+            name: name.clone(),
+            problem: "the checkpoint has it, and the trainer has no place for it".to_owned(),
+        }),
+    }
+}
+
+pub(crate) fn io_error(path: &Path, error: &io::Error) -> Error {
+    Error::Io { path: path.display().to_string(), problem: error.to_string() }
+}
+
+pub(crate) fn not_one(path: &Path, problem: &str) -> Error {
     Error::NotACheckpoint { path: path.display().to_string(), problem: problem.to_owned() }
 }
 
@@ -232,10 +251,7 @@ fn value_of(view: &TensorView<'_>) -> Option<Value> {
 
 /// Writes a new file beside the old one and renames it over the old one when it is whole.
 fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("the path names no file"))?;
-    let mut partial = name.to_owned();
-    partial.push(".partial");
-    let partial: PathBuf = path.with_file_name(partial);
+    let partial = partial(path)?;
     let written = File::create(&partial).and_then(|mut file| {
         write(&mut file)?;
         file.sync_all()
@@ -245,15 +261,21 @@ fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::
         let _ = fs::remove_file(&partial);
         return Err(error);
     }
-    // The rename is on disk when the directory is; not every file system can sync one.
+    sync_directory(path);
+    Ok(())
+}
+
+/// A rename is on disk when the directory is; not every file system can sync one.
+pub(crate) fn sync_directory(path: &Path) {
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty());
     let _ = File::open(directory.unwrap_or(Path::new("."))).and_then(|d| d.sync_all());
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
+
     use shardgrad_core::DType;
 
     fn checkpoint(step: u64) -> Checkpoint {

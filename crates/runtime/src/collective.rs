@@ -23,6 +23,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::comm::{Call, Communicator, Incoming, Outgoing, Tag};
 use crate::direct::{Direct, Lent, Part};
 use crate::error::Error;
+use crate::native::Native;
 use crate::number::{Number, checked, with_number};
 use crate::pool::Pool;
 use crate::region::{Local, Pair};
@@ -61,6 +62,8 @@ pub(crate) struct Member {
     start: LocalStart,
     rounds: Vec<LocalRound>,
     pub(crate) part: Part,
+    /// The same by the transport's own collectives.
+    native: Option<Native>,
     source_len: usize,
     result_len: usize,
     /// Bytes that it sends.
@@ -181,6 +184,10 @@ impl Collective {
         let lendable = algorithm.is_direct() && transition.weight(from, to) < 3;
         let lent = if lendable { schedule.rounds.as_slice() } else { &[] };
         let part = Part::new(transition.kind, combine, lent, &result, theirs);
+        let members = (mesh.group(rank, transition.axes), rank);
+        let native = Native::new(transition.kind, combine, ty, members, |r| {
+            (block(&ty.shape, from, mesh, r), block(&ty.shape, to, mesh, r))
+        });
         let rounds = local_rounds(&schedule, &source, &result);
         let (source_len, result_len) = (source.len(), result.len());
         let member = Member {
@@ -189,6 +196,7 @@ impl Collective {
             start,
             rounds,
             part,
+            native,
             source_len,
             result_len,
             bytes,
@@ -420,12 +428,13 @@ impl Collective {
         lend: bool,
     ) -> Result<Flight, Error> {
         let communicates = self.transition().kind.is_collective();
+        let native = self.is_native(comm);
         let lend = lend && self.lendable && communicates && comm.shared_memory().is_some();
         with_number!(self.members[0].ty.dtype, T => {
             self.pair::<T>(&mut buffers, |member, source, result| {
                 member.check(&source, result)?;
                 // All but a lent all_reduce, which reads operands where they are, start from the rank's own elements.
-                if !(lend && self.direct.is_reduction()) {
+                if !native && !(lend && self.direct.is_reduction()) {
                     member.begin(&source, result);
                 }
                 Ok(())
@@ -454,7 +463,17 @@ impl Collective {
             return Ok(Landed { buffers, bytes: smallvec![0; self.members.len()], staging: 0 });
         };
         let by_plan = || self.members.iter().map(|m| m.bytes).collect();
+        let native = self.is_native(comm);
         with_number!(self.members[0].ty.dtype, T => {
+            if let (true, Some(transport)) = (native, comm.native()) {
+                for (member, Buffers { source, result }) in self.members.iter().zip(&mut buffers) {
+                    if let Some(native) = &member.native {
+                        native.run::<T>(transport, source.as_ref(), result, pool)?;
+                    }
+                }
+                // The transport does not say what it sends: counted is the schedule.
+                return Ok(Landed { buffers, bytes: by_plan(), staging: self.staging });
+            }
             if let (Some(lent), Some(memory)) = (lent, comm.shared_memory()) {
                 let (name, parts) = (self.transition().kind.name(), self.parts());
                 self.direct.finish::<T>(memory, (tag, name), &parts, lent, &mut buffers, pool)?;
@@ -468,6 +487,11 @@ impl Collective {
             drop(slices);
             Ok(Landed { buffers, bytes, staging })
         })
+    }
+
+    /// Whether the transport's own collectives run it. All ranks agree.
+    fn is_native<C: Communicator + ?Sized>(&self, comm: &mut C) -> bool {
+        self.members.iter().all(|member| member.native.is_some()) && comm.native().is_some()
     }
 
     fn parts(&self) -> SmallVec<[&Part; 1]> {

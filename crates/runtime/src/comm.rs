@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use shardgrad_core::schedule::Combine;
 use shardgrad_core::{AxisSet, DType, TransitionKind};
 use smallvec::SmallVec;
 
@@ -130,6 +131,35 @@ pub trait SharedMemory {
     fn reclaim(&mut self, to: usize, tag: Tag) -> Result<(), Error>;
 }
 
+/// Collectives that a transport offers by itself. Buffers fit each other, and all ranks of the group, ascending, call the
+/// same one at once. The order in which terms are combined is the transport's.
+pub trait NativeCollectives {
+    /// Combines buffers of one length.
+    fn all_reduce(&mut self, group: &[usize], combine: Combine, send: &Data, receive: &mut Data);
+
+    /// Combines buffers that hold a part for every member, all of one length; each member receives its own.
+    fn reduce_scatter(
+        &mut self,
+        group: &[usize],
+        combine: Combine,
+        send: &Data,
+        receive: &mut Data,
+    );
+
+    /// Puts the members' buffers, of these lengths, in a row.
+    fn all_gather(&mut self, group: &[usize], send: &Data, counts: &[usize], receive: &mut Data);
+
+    /// Sends each member its part of `send`, of these lengths; what comes is in a row, of those.
+    fn all_to_all(
+        &mut self,
+        group: &[usize],
+        send: &Data,
+        counts: &[usize],
+        receive: &mut Data,
+        received: &[usize],
+    );
+}
+
 /// One rank's end of a world.
 pub trait Communicator {
     /// This rank.
@@ -164,6 +194,11 @@ pub trait Communicator {
 
     /// How ranks read each other's buffers where they are, if they share memory.
     fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        None
+    }
+
+    /// The transport's own collectives, if they are to be used where they have the same meaning. All ranks agree.
+    fn native(&mut self) -> Option<&mut dyn NativeCollectives> {
         None
     }
 

@@ -65,6 +65,38 @@ pub enum Error {
         /// How many there can be.
         most: usize,
     },
+    /// E319
+    #[error(
+        "rank {rank} has another {what} than rank 0: `{theirs}` and `{first}`; start all ranks with the same program, arguments and files"
+    )]
+    RanksDiffer {
+        /// The first rank that differs.
+        rank: usize,
+        /// In what.
+        what: &'static str,
+        /// What that rank has.
+        theirs: String,
+        /// What rank 0 has.
+        first: String,
+    },
+    /// E320
+    #[error(
+        "{started} processes were started, but the mesh {mesh} has {devices} devices; start as many: `mpirun -n {devices} …`"
+    )]
+    WrongWorld {
+        /// The processes.
+        started: usize,
+        /// The mesh.
+        mesh: String,
+        /// Its devices.
+        devices: usize,
+    },
+    /// E321
+    #[error("MPI: {problem}")]
+    Mpi {
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// E304
     #[error("rank {rank} panicked: {message}")]
     Panicked {
@@ -197,6 +229,9 @@ impl Error {
             Error::TimedOut { .. } => "E303",
             Error::NoAnswer { .. } => "E317",
             Error::TooManyRanks { .. } => "E318",
+            Error::RanksDiffer { .. } => "E319",
+            Error::WrongWorld { .. } => "E320",
+            Error::Mpi { .. } => "E321",
             Error::Panicked { .. } => "E304",
             Error::NoSuchRank { .. } => "E305",
             Error::WrongBuffer { .. } => "E306",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ndarray::Dimension;
 use shardgrad_core::ops::Role;
-use shardgrad_core::{Layout, Op, TensorType};
+use shardgrad_core::{Block, Layout, Op, TensorType};
 use shardgrad_graph::{NodeId, Plan, Value};
 
 use crate::error::Error;
@@ -126,6 +126,20 @@ pub(crate) fn check_inputs(
                 shardgrad_graph::Error::LabelOutOfRange { name, row, label, classes }.into()
             );
         }
+    }
+    Ok(())
+}
+
+/// Checks the elements of a block of an input: type, shape and labels.
+pub(crate) fn check_block(input: &Input, block: &Block, value: &Value) -> Result<(), Error> {
+    let expected = TensorType::new(block.shape(), input.ty.dtype);
+    expect_type(&input.name, &expected, value)?;
+    if let (Some(classes), Role::Input) = (input.classes, input.role)
+        && let Some((row, label)) = bad_label(value, classes)
+    {
+        let (name, first) = (input.name.clone(), block.ranges.first().map_or(0, |r| r.start));
+        let row = first + row;
+        return Err(shardgrad_graph::Error::LabelOutOfRange { name, row, label, classes }.into());
     }
     Ok(())
 }

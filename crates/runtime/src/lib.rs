@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`comm`] | the [`Communicator`] trait: what ranks say to each other |
 //! | [`threads`], [`world`] | the in-process backend: ranks on threads |
+//! | `mpi` | the backend for many machines: ranks as processes (feature `mpi`) |
 //! | [`collective`] | one rank's part of a transition on local buffers |
 //! | [`groups`] | collectives as plain functions over mesh axes |
 //! | [`number`], [`tensor`], [`pool`] | element types, local buffers, and spare ones |
@@ -17,6 +18,8 @@
 //! | [`matmul`] | the two textbook distributed products |
 
 mod announce;
+mod backend;
+mod block_file;
 mod board;
 pub mod checkpoint;
 pub mod collective;
@@ -35,10 +38,14 @@ mod inputs;
 pub mod kernels;
 mod mailbox;
 pub mod matmul;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+mod native;
 pub mod number;
 pub mod pool;
 mod ranks;
 mod region;
+mod saving;
 mod shared;
 mod slots;
 mod sync;
@@ -50,7 +57,7 @@ pub mod world;
 pub use checkpoint::Checkpoint;
 pub use collective::{Collective, Source};
 pub use comm::{
-    Call, CollectiveId, Communicator, Incoming, Loan, Outgoing, SharedMemory, Tag, Traffic,
+    Call, CollectiveId, Communicator, Incoming, Loan, NativeCollectives, Outgoing, SharedMemory, Tag, Traffic,
 };
 pub use counters::Counters;
 pub use error::Error;

@@ -43,32 +43,44 @@ pub(crate) struct Rank {
 
 impl Rank {
     fn obey(&mut self, command: Command) -> Option<Reply> {
-        Some(match command {
-            Command::Stop => return None,
-            Command::Read(name) => Reply::Block(self.executor.leaf(&name).cloned()),
-            Command::Write(name, data) => {
-                if let Some(block) = self.executor.leaf_mut(&name) {
-                    *block = data;
-                }
-                Reply::Block(None)
-            }
-            Command::Step { mut inputs, outputs } => {
-                for (input, data) in self.inputs.iter().zip(&mut inputs) {
-                    if let Some(block) = self.executor.leaf_mut(&input.name) {
-                        std::mem::swap(block, data);
-                    }
-                }
-                let executor = &mut self.executor;
-                match self.comm.guard(|comm| executor.step(comm)) {
-                    Err(error) => Reply::Failed(error),
-                    Ok(counted) => {
-                        let wanted = outputs.iter().filter_map(|name| executor.output(name));
-                        Reply::Stepped(inputs, wanted.cloned().collect(), counted)
-                    }
-                }
-            }
+        let comm = &mut self.comm;
+        obey(&mut self.executor, &self.inputs, command, |executor| {
+            comm.guard(|comm| executor.step(comm))
         })
     }
+}
+
+/// One rank's answer to a command; none if it is to stop.
+pub(crate) fn obey(
+    executor: &mut Executor,
+    inputs: &[Input],
+    command: Command,
+    step: impl FnOnce(&mut Executor) -> Result<Counted, Error>,
+) -> Option<Reply> {
+    Some(match command {
+        Command::Stop => return None,
+        Command::Read(name) => Reply::Block(executor.leaf(&name).cloned()),
+        Command::Write(name, data) => {
+            if let Some(block) = executor.leaf_mut(&name) {
+                *block = data;
+            }
+            Reply::Block(None)
+        }
+        Command::Step { inputs: mut blocks, outputs } => {
+            for (input, data) in inputs.iter().zip(&mut blocks) {
+                if let Some(block) = executor.leaf_mut(&input.name) {
+                    std::mem::swap(block, data);
+                }
+            }
+            match step(executor) {
+                Err(error) => Reply::Failed(error),
+                Ok(counted) => {
+                    let wanted = outputs.iter().filter_map(|name| executor.output(name));
+                    Reply::Stepped(blocks, wanted.cloned().collect(), counted)
+                }
+            }
+        }
+    })
 }
 
 struct Line {

@@ -1,22 +1,26 @@
 //! All ranks of a plan, step by step.
 //!
 //! Every rank keeps its blocks of parameters and state from step to step; a step sends it its blocks of the inputs. Values
-//! go in and out as global tensors. Rank 0 runs on the caller's thread, each other rank on one of its own.
+//! go in and out as global tensors, or block by block where they may be too large for that. On threads rank 0 runs on the
+//! caller's, each other rank on one of its own. Over MPI every process is one rank: all of them make the same calls in the
+//! same order, and what comes out is the same on all.
 //!
 //! A rank that fails fails the step with its cause on every rank, and the trainer refuses further steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use shardgrad_core::geometry::block;
 use shardgrad_core::ops::Role;
-use shardgrad_core::{Block, Layout, Mesh, TensorType};
+use shardgrad_core::{Block, Layout, Mesh, Placement, TensorType};
 use shardgrad_graph::{NodeId, OutputRole, Plan, Value, blocks};
 
+use crate::backend::Backend;
 use crate::counters::{Counters, counters};
 use crate::error::Error;
 use crate::executor::{Buffers, Executor};
 use crate::init::Init;
-use crate::inputs::{Input, check_inputs, expect_type, inputs_of};
+use crate::inputs::{Input, check_block, check_inputs, expect_type, inputs_of};
 use crate::ranks::{Command, Rank, Ranks, Reply};
 use crate::shared::MAX_RANKS;
 use crate::tensor::Data;
@@ -47,26 +51,26 @@ pub struct StepReport {
     pub counted: Counters,
 }
 
-/// The ranks of a plan on threads of this process. It runs plans of forward programs as well.
+/// The ranks of a plan. It runs plans of forward programs as well.
 pub struct Trainer {
-    mesh: Mesh,
+    pub(crate) mesh: Mesh,
     seed: u64,
-    ranks: Ranks,
+    pub(crate) ranks: Backend,
     inputs: Arc<Vec<Input>>,
     /// Parameters and state by name.
     stored: BTreeMap<String, Placed>,
     /// Outputs in the plan's order.
     outputs: Vec<(String, OutputRole, Placed)>,
-    /// Spare input buffers of every rank, and their blocks.
+    /// Spare input buffers of every rank that is here, and their blocks.
     spare: Vec<Vec<Data>>,
     blocks: Vec<Vec<Block>>,
     stopped: Option<Error>,
 }
 
 #[derive(Clone)]
-struct Placed {
-    ty: TensorType,
-    layout: Layout,
+pub(crate) struct Placed {
+    pub(crate) ty: TensorType,
+    pub(crate) layout: Layout,
     role: Option<Role>,
 }
 
@@ -84,66 +88,62 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::threads`]; an initial value for a name that is no parameter or state.
     pub fn with_options(plan: &Plan, options: TrainerOptions) -> Result<Self, Error> {
-        plan.validate()?;
         let size = plan.mesh.size();
         if size > MAX_RANKS {
             return Err(too_many(size));
         }
         let inputs = Arc::new(inputs_of(plan));
-        let stored = stored_of(plan);
-        if let Some(name) = options.init.keys().find(|name| !stored.contains_key(*name)) {
-            return Err(unknown(name, "parameter or state", &stored));
-        }
+        let ranks = ThreadComm::world(size, options.world)
+            .into_iter()
+            .enumerate()
+            .map(|(rank, comm)| {
+                let executor = start(plan, rank, &options)?;
+                Ok(Rank { comm, executor, inputs: Arc::clone(&inputs) })
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let ranks = Backend::Threads(Ranks::start(ranks, options.world.grace)?);
+        Ok(Self::of(plan, &options, inputs, ranks))
+    }
+
+    /// This process' rank of a plan. All processes make the same trainer at once.
+    ///
+    /// # Errors
+    /// As [`Trainer::with_options`]; the mesh has another size than the world, or a rank differs from another in program,
+    /// plan, seed, build or environment: then all ranks get the same error.
+    #[cfg(feature = "mpi")]
+    pub fn mpi(
+        plan: &Plan,
+        options: &TrainerOptions,
+        comm: crate::mpi::MpiComm,
+    ) -> Result<Self, Error> {
+        let inputs = Arc::new(inputs_of(plan));
+        let process = crate::mpi::Process::new(plan, options, comm, Arc::clone(&inputs))?;
+        Ok(Self::of(plan, options, inputs, Backend::Process(Box::new(process))))
+    }
+
+    fn of(plan: &Plan, options: &TrainerOptions, inputs: Arc<Vec<Input>>, ranks: Backend) -> Self {
         let outputs =
             plan.outputs.iter().map(|o| (o.name.clone(), o.role, placed(plan, o.node))).collect();
-        let block = |rank: usize, ty: &TensorType, layout: &Layout| {
-            shardgrad_core::geometry::block(&ty.shape, layout, &plan.mesh, rank)
-        };
-        let blocks: Vec<Vec<Block>> = (0..size)
-            .map(|r| inputs.iter().map(|i| block(r, &i.ty, &i.layout)).collect())
+        let blocks: Vec<Vec<Block>> = ranks
+            .here(plan.mesh.size())
+            .map(|r| inputs.iter().map(|i| block(&i.ty.shape, &i.layout, &plan.mesh, r)).collect())
             .collect();
+        let buffer = |(block, input): (&Block, &Input)| Data::zeros(input.ty.dtype, block.len());
         let spare = blocks
             .iter()
-            .map(|own: &Vec<Block>| {
-                own.iter()
-                    .zip(inputs.iter())
-                    .map(|(b, i)| Data::zeros(i.ty.dtype, b.len()))
-                    .collect()
-            })
+            .map(|own: &Vec<Block>| own.iter().zip(inputs.iter()).map(buffer).collect())
             .collect();
-        let mut ranks = Vec::with_capacity(size);
-        for comm in ThreadComm::world(size, options.world) {
-            let rank = ranks.len();
-            let mut executor = Executor::new(plan, rank, options.buffers)?;
-            for (ordinal, id) in ordinals(plan) {
-                let node = plan.node(id);
-                let Some(name) = node.leaf_name() else { continue };
-                let role = node.leaf_role().unwrap_or(Role::Input);
-                let init =
-                    options.init.get(name).copied().unwrap_or_else(|| Init::of(role, &node.ty));
-                let values = init.block(
-                    options.seed,
-                    ordinal,
-                    &node.ty,
-                    &block(rank, &node.ty, plan.layout(id)),
-                );
-                if let Some(leaf) = executor.leaf_mut(name) {
-                    *leaf = values;
-                }
-            }
-            ranks.push(Rank { comm, executor, inputs: Arc::clone(&inputs) });
-        }
-        Ok(Self {
+        Self {
             mesh: plan.mesh.clone(),
             seed: options.seed,
-            ranks: Ranks::start(ranks, options.world.grace)?,
+            ranks,
             inputs,
-            stored,
+            stored: stored_of(plan),
             outputs,
             spare,
             blocks,
             stopped: None,
-        })
+        }
     }
 
     /// The mesh.
@@ -182,9 +182,7 @@ impl Trainer {
     /// An input that is missing, unknown, of another type, or a label out of range, before anything runs; a rank's
     /// failure; an earlier failure.
     pub fn step(&mut self, inputs: &BTreeMap<String, Value>) -> Result<StepReport, Error> {
-        let wanted: Vec<usize> = (0..self.outputs.len())
-            .filter(|&i| !matches!(self.outputs[i].1, OutputRole::Update { .. }))
-            .collect();
+        let wanted = self.not_updates();
         self.run(inputs, &wanted)
     }
 
@@ -193,9 +191,70 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::step`].
     pub fn train(&mut self, inputs: &BTreeMap<String, Value>) -> Result<StepReport, Error> {
-        let wanted: Vec<usize> =
-            (0..self.outputs.len()).filter(|&i| self.outputs[i].1 == OutputRole::Loss).collect();
+        let wanted = self.losses();
         self.run(inputs, &wanted)
+    }
+
+    /// [`Trainer::train`] on inputs that are read block by block: `read` is asked for the elements of a block of the input
+    /// with this name, for every rank that is here, and returns a value of the block's shape.
+    ///
+    /// # Errors
+    /// As [`Trainer::step`]; a value of another type or shape.
+    pub fn train_blocks(
+        &mut self,
+        read: impl FnMut(&str, &Block) -> Result<Value, Error>,
+    ) -> Result<StepReport, Error> {
+        let wanted = self.losses();
+        self.run_blocks(read, &wanted)
+    }
+
+    /// [`Trainer::step`] on inputs that are read block by block, as in [`Trainer::train_blocks`].
+    ///
+    /// # Errors
+    /// As [`Trainer::train_blocks`].
+    pub fn step_blocks(
+        &mut self,
+        read: impl FnMut(&str, &Block) -> Result<Value, Error>,
+    ) -> Result<StepReport, Error> {
+        let wanted = self.not_updates();
+        self.run_blocks(read, &wanted)
+    }
+
+    fn run_blocks(
+        &mut self,
+        mut read: impl FnMut(&str, &Block) -> Result<Value, Error>,
+        wanted: &[usize],
+    ) -> Result<StepReport, Error> {
+        self.refuse_if_stopped()?;
+        let filled = self.fill_blocks(&mut read);
+        if let Err(error) = &filled {
+            self.ranks.fail(error);
+        }
+        filled?;
+        self.execute(wanted)
+    }
+
+    fn fill_blocks(
+        &mut self,
+        read: &mut dyn FnMut(&str, &Block) -> Result<Value, Error>,
+    ) -> Result<(), Error> {
+        for (own, blocks) in self.spare.iter_mut().zip(&self.blocks) {
+            for ((data, block), input) in own.iter_mut().zip(blocks).zip(self.inputs.iter()) {
+                let value = read(&input.name, block)?;
+                check_block(input, block, &value)?;
+                data.copy_block(&value, &Block::whole(&block.shape()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn not_updates(&self) -> Vec<usize> {
+        let update = |i: &usize| matches!(self.outputs[*i].1, OutputRole::Update { .. });
+        (0..self.outputs.len()).filter(|i| !update(i)).collect()
+    }
+
+    fn losses(&self) -> Vec<usize> {
+        (0..self.outputs.len()).filter(|&i| self.outputs[i].1 == OutputRole::Loss).collect()
     }
 
     fn run(
@@ -210,6 +269,11 @@ impl Trainer {
                 data.copy_block(&values[&input.name], block)?;
             }
         }
+        self.execute(wanted)
+    }
+
+    /// Runs a step on what the spare buffers hold.
+    fn execute(&mut self, wanted: &[usize]) -> Result<StepReport, Error> {
         let names: Vec<String> = wanted.iter().map(|&i| self.outputs[i].0.clone()).collect();
         let commands = std::mem::take(&mut self.spare)
             .into_iter()
@@ -225,32 +289,44 @@ impl Trainer {
                 counts.push(counted);
             }
         }
+        let counts = self.ranks.counts(counts)?;
         let mut report = StepReport { counted: counters(&counts), ..StepReport::default() };
-        for (at, &i) in wanted.iter().enumerate() {
-            let (name, role, placed) = &self.outputs[i];
-            let value = self.assemble(placed, by_rank.iter().map(|outputs| &outputs[at]))?;
-            if *role == OutputRole::Loss {
+        for &i in wanted.iter().rev() {
+            let (name, role, placed) = self.outputs[i].clone();
+            let here = by_rank.iter_mut().filter_map(Vec::pop).collect();
+            let value = self.assemble(&placed, here)?;
+            if role == OutputRole::Loss {
                 report.loss = value.item();
             }
-            report.outputs.insert(name.clone(), value);
+            report.outputs.insert(name, value);
         }
         Ok(report)
     }
 
-    /// The global value of a parameter or of state. Replicas must be equal to the last bit.
+    /// The global value of a parameter or of state. On threads, replicas must be equal to the last bit.
     ///
     /// # Errors
     /// An unknown name; replicas that differ; an earlier failure.
     pub fn gather(&mut self, name: &str) -> Result<Value, Error> {
-        self.refuse_if_stopped()?;
         let placed = self.placed(name)?;
-        let commands = (0..self.mesh.size()).map(|_| Command::Read(name.to_owned())).collect();
-        let replies = self.command(commands)?;
-        let blocks: Vec<Data> = replies
-            .into_iter()
-            .filter_map(|reply| if let Reply::Block(block) = reply { block } else { None })
-            .collect();
-        self.assemble(&placed, blocks.iter())
+        let blocks = self.read_blocks(name)?;
+        self.assemble(&placed, blocks)
+    }
+
+    /// The blocks of a parameter or of state of the ranks that are here.
+    pub(crate) fn read_blocks(&mut self, name: &str) -> Result<Vec<Data>, Error> {
+        self.refuse_if_stopped()?;
+        let here = self.ranks.here(self.mesh.size());
+        let replies = self.command(here.map(|_| Command::Read(name.to_owned())).collect())?;
+        let block = |reply| if let Reply::Block(block) = reply { block } else { None };
+        Ok(replies.into_iter().filter_map(block).collect())
+    }
+
+    /// Overwrites them.
+    pub(crate) fn write_blocks(&mut self, name: &str, blocks: Vec<Data>) -> Result<(), Error> {
+        self.refuse_if_stopped()?;
+        let write = |block| Command::Write(name.to_owned(), block);
+        self.command(blocks.into_iter().map(write).collect()).map(|_| ())
     }
 
     /// Overwrites a parameter or state with a global value.
@@ -261,21 +337,18 @@ impl Trainer {
         self.refuse_if_stopped()?;
         let placed = self.placed(name)?;
         expect_type(name, &placed.ty, value)?;
-        let commands = (0..self.mesh.size())
-            .map(|rank| {
-                let block = shardgrad_core::geometry::block(
-                    &placed.ty.shape,
-                    &placed.layout,
-                    &self.mesh,
-                    rank,
-                );
-                Ok(Command::Write(name.to_owned(), Data::of_block(value, &block)?))
-            })
-            .collect::<Result<_, Error>>()?;
-        self.command(commands).map(|_| ())
+        let blocks = self.places(&placed);
+        let blocks = blocks.iter().map(|block| Data::of_block(value, block));
+        self.write_blocks(name, blocks.collect::<Result<_, Error>>()?)
     }
 
-    fn placed(&self, name: &str) -> Result<Placed, Error> {
+    /// Where the blocks of the ranks that are here lie.
+    pub(crate) fn places(&self, placed: &Placed) -> Vec<Block> {
+        let here = self.ranks.here(self.mesh.size());
+        here.map(|rank| block(&placed.ty.shape, &placed.layout, &self.mesh, rank)).collect()
+    }
+
+    pub(crate) fn placed(&self, name: &str) -> Result<Placed, Error> {
         let known = || unknown(name, "parameter or state", &self.stored);
         self.stored.get(name).cloned().ok_or_else(known)
     }
@@ -287,20 +360,20 @@ impl Trainer {
         }
     }
 
-    fn assemble<'a>(
-        &self,
-        placed: &Placed,
-        by_rank: impl Iterator<Item = &'a Data>,
-    ) -> Result<Value, Error> {
-        let shape = |rank| {
-            shardgrad_core::geometry::block(&placed.ty.shape, &placed.layout, &self.mesh, rank)
-                .shape()
-        };
-        let values = by_rank
+    fn assemble(&mut self, placed: &Placed, here: Vec<Data>) -> Result<Value, Error> {
+        let Placed { ty, layout, .. } = placed;
+        let whole = layout.iter().all(|placement| placement == Placement::Replicated);
+        if let ([own], true) = (&here[..], whole) {
+            return own.to_value(&ty.shape);
+        }
+        let values = self
+            .ranks
+            .gather(here)?
+            .iter()
             .enumerate()
-            .map(|(rank, data)| data.to_value(&shape(rank)))
+            .map(|(rank, data)| data.to_value(&block(&ty.shape, layout, &self.mesh, rank).shape()))
             .collect::<Result<Vec<_>, Error>>()?;
-        Ok(blocks::gather(&values, &placed.ty, &placed.layout, &self.mesh)?)
+        Ok(blocks::gather(&values, ty, layout, &self.mesh)?)
     }
 
     /// Gives every rank its command; a failure stops the trainer.
@@ -311,6 +384,28 @@ impl Trainer {
         }
         replies
     }
+}
+
+/// One rank's executor, with its blocks of the initial values.
+pub(crate) fn start(plan: &Plan, rank: usize, options: &TrainerOptions) -> Result<Executor, Error> {
+    plan.validate()?;
+    let stored = stored_of(plan);
+    if let Some(name) = options.init.keys().find(|name| !stored.contains_key(*name)) {
+        return Err(unknown(name, "parameter or state", &stored));
+    }
+    let mut executor = Executor::new(plan, rank, options.buffers)?;
+    for (ordinal, id) in ordinals(plan) {
+        let node = plan.node(id);
+        let Some(name) = node.leaf_name() else { continue };
+        let role = node.leaf_role().unwrap_or(Role::Input);
+        let init = options.init.get(name).copied().unwrap_or_else(|| Init::of(role, &node.ty));
+        let own = block(&node.ty.shape, plan.layout(id), &plan.mesh, rank);
+        let values = init.block(options.seed, ordinal, &node.ty, &own);
+        if let Some(leaf) = executor.leaf_mut(name) {
+            *leaf = values;
+        }
+    }
+    Ok(executor)
 }
 
 fn placed(plan: &Plan, id: NodeId) -> Placed {

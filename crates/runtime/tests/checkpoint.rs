@@ -58,13 +58,21 @@ fn training_goes_on_on_any_mesh() {
         saved.write(&path).unwrap();
         let read = Checkpoint::read(&path).unwrap();
         assert_eq!(read, saved);
+        // Block by block it is the same file.
+        let blocks = directory.join(format!("{i}-blocks.safetensors"));
+        first.save(&blocks, "mlp", 3).unwrap();
+        assert!(std::fs::read(&blocks).unwrap() == std::fs::read(&path).unwrap(), "{from}");
         assert_eq!(
             (read.about.step, read.about.seed, read.about.mesh.as_str()),
             (3, 7, &*from.replace(',', ", "))
         );
         for to in meshes {
             let mut second = trainer(&program, to, i as u64 + 20);
-            read.restore(&mut second).unwrap();
+            if to == from {
+                read.restore(&mut second).unwrap();
+            } else {
+                assert_eq!(second.load(&blocks).unwrap(), read.about);
+            }
             // Nothing is rounded on the way.
             assert_eq!(Checkpoint::of(&mut second, "mlp", 3).unwrap().tensors, saved.tensors);
             train(&mut second, &spec, 4..=6);
@@ -100,6 +108,20 @@ fn what_does_not_fit_is_refused_by_name_and_nothing_changes() {
     refuse(&changed(&|t| drop(t.insert("w9".to_owned(), Value::scalar(1.0, DType::F64)))), "w9");
     refuse(&changed(&|t| drop(t.insert("w0".to_owned(), t["w0"].cast(DType::F32)))), "w0");
     refuse(&changed(&|t| drop(t.insert("w0".to_owned(), t["w1"].clone()))), "w0");
+    // A file that is read block by block is refused likewise, and so is one that was cut or is none.
+    let path = std::env::temp_dir().join(format!("checkpoint-refused-{}", std::process::id()));
+    changed(&|t| drop(t.remove("m(w1)"))).write(&path).unwrap();
+    assert!(adam.load(&path).unwrap_err().to_string().contains("`m(w1)`"));
+    good.write(&path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    for damaged in [&bytes[..4], &bytes[..40], &bytes[..bytes.len() - 1], &[255; 64], &[0; 8]] {
+        std::fs::write(&path, damaged).unwrap();
+        assert_eq!(adam.load(&path).unwrap_err().code(), "E315", "{} bytes", damaged.len());
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(adam.load(&path).unwrap_err().code(), "E314");
+    assert_eq!(adam.save(&path.join("a"), "mlp", 0).unwrap_err().code(), "E314");
+    assert_eq!(Checkpoint::of(&mut adam, "mlp", 0).unwrap(), good);
     // Moments of another optimizer are one too many.
     let mut sgd = trainer(&spec("sgd").training_program().unwrap(), "a=2", 3);
     assert_eq!(good.restore(&mut sgd).unwrap_err().code(), "E316");

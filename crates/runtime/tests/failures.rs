@@ -1,14 +1,15 @@
 //! A rank that fails, panics, disagrees or never arrives: every rank returns a typed error in time, and the next world
 //! works. Large messages pass at capacity 0.
 
+#[path = "common/suite.rs"]
+mod suite;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shardgrad_core::{AxisSet, Mesh};
-use shardgrad_runtime::groups::{all_gather, all_reduce, all_to_all, reduce_scatter};
-use shardgrad_runtime::{
-    Communicator, Data, Error, Incoming, Outgoing, Reduce, Tag, ThreadComm, World, WorldOptions,
-};
+use shardgrad_runtime::groups::{all_gather, all_reduce};
+use shardgrad_runtime::{Communicator, Data, Error, Reduce, Tag, ThreadComm, World, WorldOptions};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -189,25 +190,8 @@ fn deadlocks_are_found() {
 fn messages_match_on_source_and_tag() {
     let options =
         WorldOptions { capacity: 1, timeout: Duration::from_secs(10), ..WorldOptions::default() };
-    let results = World::new(3).with(options).run(|comm| match comm.rank() {
-        0 => {
-            let later = comm.recv(2, Tag::User(1))?;
-            let second = comm.recv(1, Tag::User(2))?;
-            let first = comm.recv(1, Tag::User(1))?;
-            Ok(vec![later, second, first])
-        }
-        1 => {
-            comm.send(0, Tag::User(1), Data::I32(vec![11]))?;
-            comm.send(0, Tag::User(2), Data::I32(vec![12]))?;
-            Ok(vec![])
-        }
-        _ => {
-            comm.send(0, Tag::User(1), Data::I32(vec![21]))?;
-            Ok(vec![])
-        }
-    });
-    let i = |v| Data::I32(vec![v]);
-    assert_eq!(results[0], Ok(vec![i(21), i(12), i(11)]));
+    let results = World::new(3).with(options).run(|comm| suite::messages_match(comm));
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
 }
 
 #[test]
@@ -225,33 +209,7 @@ fn large_messages_pass() {
     for p in [2, 3, 4] {
         for n in [1, 1024, 1_000_000] {
             let mesh = mesh(&format!("a={p}"));
-            let results = world(p, 60_000).run(move |comm| {
-                let (me, axes) = (comm.rank(), mesh.all_axes());
-                let mine = vec![me as f32; n];
-                let send = Outgoing {
-                    to: (me + 1) % p,
-                    tag: Tag::User(1),
-                    payload: Data::F32(mine.clone()),
-                };
-                let previous = (me + p - 1) % p;
-                let receive = Incoming { from: previous, tag: Tag::User(1) };
-                let shifted = comm.exchange(Some(send), Some(receive))?;
-                assert_eq!(shifted, Some(Data::F32(vec![previous as f32; n])));
-
-                let gathered = all_gather(comm, &mesh, axes, &[p * n], 0, &mine)?;
-                assert!((0..p * n).all(|i| gathered[i] == (i / n) as f32));
-
-                let ramp: Vec<f32> = (0..p * n).map(|i| (i % 1000) as f32 - me as f32).collect();
-                let reduced = reduce_scatter(comm, &mesh, axes, Reduce::Sum, &[p * n], 0, &ramp)?;
-                let shift = (p * (p - 1) / 2) as f32;
-                let right = |i: usize| p as f32 * ((me * n + i) % 1000) as f32 - shift;
-                assert!((0..n).all(|i| reduced[i] == right(i)));
-
-                let turned = all_to_all(comm, &mesh, 0, &[p, n], 0, 1, &mine)?;
-                let width = turned.len() / p;
-                assert!((0..turned.len()).all(|i| turned[i] == (i / width.max(1)) as f32));
-                Ok(())
-            });
+            let results = world(p, 60_000).run(move |comm| suite::messages_pass(comm, &mesh, n));
             assert!(results.iter().all(Result::is_ok), "{results:?}");
         }
     }

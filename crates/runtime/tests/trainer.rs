@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use common::{Dice, random_plan};
-use shardgrad_core::{DType, Mesh, TensorType};
+use shardgrad_core::{Block, DType, Mesh, TensorType};
 use shardgrad_graph::{
     Activation, Graph, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program, Value,
 };
-use shardgrad_runtime::{Error, Init, Trainer, TrainerOptions, WorldOptions};
+use shardgrad_runtime::{Data, Error, Init, Trainer, TrainerOptions, WorldOptions};
 
 fn spec(dtype: DType) -> MlpSpec {
     let layer = |inputs, outputs, activation| LayerSpec { inputs, outputs, bias: true, activation };
@@ -72,6 +72,44 @@ fn every_layout_trains_the_same_network() {
             }
         }
     }
+}
+
+/// Inputs that are read block by block train the same; what is wrong with a block is named as in the whole.
+#[test]
+fn inputs_may_come_in_blocks() {
+    let spec = spec(DType::F64);
+    let program = spec.training_program().unwrap();
+    for (mesh, seed) in [("a=1", 1), ("a=3", 2), ("a=2,b=2", 3)] {
+        let plan = plan(&program, mesh, seed);
+        let start = || Trainer::threads(&plan, 7).unwrap();
+        let (mut whole, mut blocks) = (start(), start());
+        for step in 1..=3 {
+            let values = batch(&spec, step);
+            let mut asked = 0;
+            let read = |name: &str, block: &Block| {
+                asked += block.len();
+                Data::of_block(&values[name], block)?.to_value(&block.shape())
+            };
+            let report = blocks.train_blocks(read).unwrap();
+            assert_eq!(report.loss, whole.train(&values).unwrap().loss, "{mesh}");
+            assert!(asked > 0);
+        }
+        let mut copy = start();
+        copy.copy_stored(&mut blocks).unwrap();
+        for name in ["w0", "b1", "m(w1)"] {
+            assert_eq!(copy.gather(name).unwrap(), whole.gather(name).unwrap(), "{mesh} {name}");
+        }
+    }
+    let plan = plan(&program, "a=3", 2);
+    let mut values = batch(&spec, 1);
+    values.insert("y".to_owned(), Value::from_fn(&values["y"].ty(), |i| [0.0, 3.0][i / 4]));
+    let read =
+        |name: &str, block: &Block| Data::of_block(&values[name], block)?.to_value(&block.shape());
+    let error = Trainer::threads(&plan, 7).unwrap().train_blocks(read).unwrap_err();
+    assert!(error.to_string().contains("row 4"), "{error}");
+    let narrow = |_: &str, _: &Block| Ok(Value::scalar(0.0, DType::F64));
+    let error = Trainer::threads(&plan, 7).unwrap().train_blocks(narrow).unwrap_err();
+    assert_eq!(error.code(), "E310", "{error}");
 }
 
 /// `gather` compares replicas bitwise, so that it fails if copies drift apart.

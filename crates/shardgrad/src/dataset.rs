@@ -12,11 +12,12 @@
 //! Learning Repository, <https://doi.org/10.24432/C50P49>, CC BY 4.0): 1,797 images of 8×8 pixels, here divided by 16.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
-use shardgrad_core::{DType, TensorType};
+use shardgrad_core::{Block, DType, TensorType};
 use shardgrad_graph::Value;
 
 use crate::error::Error;
@@ -259,6 +260,41 @@ impl Dataset {
             }
         }
         batch
+    }
+}
+
+impl Dataset {
+    /// A block of `x` or `y` of [`Dataset::batch`], without the rest; `None` if the batch has no value of this name, or the
+    /// block lies outside it.
+    ///
+    /// ```
+    /// use shardgrad::core::{Block, DType};
+    /// let digits = shardgrad::Dataset::digits();
+    /// let block = Block { ranges: [1..2, 32..64].into_iter().collect() };
+    /// let part = digits.block("x", &[7, 9], &block, DType::F32).ok_or("no block")?;
+    /// assert_eq!(part.to_f64s(), digits.batch(&[9], DType::F32)["x"].to_f64s()[32..]);
+    /// # Ok::<(), &str>(())
+    /// ```
+    #[must_use]
+    pub fn block(&self, name: &str, rows: &[usize], block: &Block, dtype: DType) -> Option<Value> {
+        let rows = rows.get(block.ranges.first()?.clone())?;
+        let columns = |width: usize| block.ranges.get(1).cloned().filter(|c| c.end <= width);
+        let wide = |columns: Range<usize>, width: usize, data: &[f64]| {
+            let (n, first) = (columns.len(), columns.start);
+            let ty = TensorType::new([rows.len(), n], dtype);
+            Value::from_fn(&ty, |i| data[rows[i / n] * width + first + i % n])
+        };
+        match (name, &self.targets) {
+            ("x", _) => Some(wide(columns(self.width)?, self.width, &self.features)),
+            ("y", Targets::Labels(labels)) if block.ranges.len() == 1 => {
+                let ty = TensorType::new([rows.len()], DType::I32);
+                Some(Value::from_fn(&ty, |i| f64::from(labels[rows[i]])))
+            }
+            ("y", Targets::Values { width, data }) if *width > 0 => {
+                Some(wide(columns(*width)?, *width, data))
+            }
+            _ => None,
+        }
     }
 }
 

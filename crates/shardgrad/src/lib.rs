@@ -26,10 +26,11 @@
 //! |---|---|
 //! | [`nn`], [`optimizers`], [`training`] | a model, how it is trained, its layout, up to the plan |
 //! | [`planned`] | a program with its plan: checked, explained, reported |
-//! | [`trainer`] | training on in-process devices |
+//! | [`trainer`] | training: devices on threads, or on processes of many machines (feature `mpi`) |
 //! | [`dataset`] | the digits, and CSV files |
 //! | [`model_file`] | models, layouts and machines in TOML |
 //! | [`report`], [`predict`] | plans in numbers: the JSON of `shardgrad compare` |
+//! | [`measure`] | rates of the machine that this runs on |
 //! | [`simulate`] | a step on paper: overlap, exposed communication, memory |
 //! | [`why_not`] | what tells two plans apart |
 //! | [`core`], [`graph`], [`planner`], [`runtime`] | the crates below |
@@ -38,6 +39,7 @@ pub mod dataset;
 pub mod error;
 mod explain;
 mod formula;
+pub mod measure;
 pub mod model_file;
 pub mod nn;
 pub mod optimizers;
@@ -69,3 +71,5 @@ pub use shardgrad_core as core;
 pub use shardgrad_graph as graph;
 pub use shardgrad_planner as planner;
 pub use shardgrad_runtime as runtime;
+#[cfg(feature = "mpi")]
+pub use shardgrad_runtime::mpi;

@@ -1,13 +1,15 @@
 //! Training with a plan: the runtime's trainer, with the optimizer's scalars set from the step count.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use shardgrad_core::DType;
+use shardgrad_core::geometry::split;
 use shardgrad_core::ops::Role;
+use shardgrad_core::{Block, DType};
 use shardgrad_graph::{MlpSpec, Optimizer, Value};
 use shardgrad_runtime::{Checkpoint, Counters, StepReport, Trainer as Ranks};
 
-use crate::dataset::Inputs;
+use crate::dataset::{Dataset, Inputs};
 use crate::error::Error;
 use crate::planned::Planned;
 use crate::report::TotalsReport;
@@ -39,6 +41,8 @@ pub struct Trainer {
     optimizer: Optimizer,
     spec: Option<MlpSpec>,
     scalars: BTreeMap<String, DType>,
+    /// Element types of the inputs.
+    types: BTreeMap<String, DType>,
     steps: u64,
 }
 
@@ -48,21 +52,78 @@ impl Trainer {
     /// # Errors
     /// Threads cannot be started.
     pub fn threads(planned: &Planned) -> Result<Self, Error> {
+        Ok(Self::of(planned, Ranks::threads(planned.plan(), planned.seed())?))
+    }
+
+    /// The device of the plan that this process is, one of as many as `mpirun` started, parameters at their initial values.
+    /// Every process makes the same trainer at once, and then the same calls; values that come out are the same on all.
+    ///
+    /// ```no_run
+    /// use shardgrad::prelude::*;
+    /// use shardgrad::mpi;
+    /// # fn plan() -> Result<Planned, Error> { unimplemented!() }
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let plan = plan()?;
+    ///     Ok(mpi::run(|universe| {
+    ///         let digits = Dataset::digits();
+    ///         let mut trainer = Trainer::mpi(&plan, universe)?;
+    ///         for rows in digits.epoch(0, 0, 64) {
+    ///             let report = trainer.step_rows(&digits, &rows)?;
+    ///             if universe.is_first() {
+    ///                 println!("loss {:?}", report.loss);
+    ///             }
+    ///         }
+    ///         trainer.save("digits.safetensors".as_ref())
+    ///     })?)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The mesh has another size than the world, or a process runs another program, plan, build or environment: then all
+    /// of them get the same error, which names it.
+    #[cfg(feature = "mpi")]
+    pub fn mpi(planned: &Planned, universe: &crate::mpi::Universe) -> Result<Self, Error> {
+        Self::mpi_with(planned, universe, crate::mpi::MpiOptions::default())
+    }
+
+    /// [`Trainer::mpi`] with another choice of collectives.
+    ///
+    /// # Errors
+    /// As [`Trainer::mpi`].
+    #[cfg(feature = "mpi")]
+    pub fn mpi_with(
+        planned: &Planned,
+        universe: &crate::mpi::Universe,
+        options: crate::mpi::MpiOptions,
+    ) -> Result<Self, Error> {
+        let comm = universe.communicator(options);
+        let options = shardgrad_runtime::TrainerOptions {
+            seed: planned.seed(),
+            ..shardgrad_runtime::TrainerOptions::default()
+        };
+        Ok(Self::of(planned, Ranks::mpi(planned.plan(), &options, comm)?))
+    }
+
+    fn of(planned: &Planned, ranks: Ranks) -> Self {
         let program = planned.program();
-        let scalars = program
-            .leaves()
-            .map(|id| program.node(id))
-            .filter(|node| node.leaf_role() == Some(Role::Scalar))
-            .filter_map(|node| Some((node.leaf_name()?.to_owned(), node.ty.dtype)))
-            .collect();
-        Ok(Self {
-            ranks: Ranks::threads(planned.plan(), planned.seed())?,
+        let types_of = |role| {
+            program
+                .leaves()
+                .map(|id| program.node(id))
+                .filter(|node| node.leaf_role() == Some(role))
+                .filter_map(|node| Some((node.leaf_name()?.to_owned(), node.ty.dtype)))
+                .collect()
+        };
+        let (scalars, types) = (types_of(Role::Scalar), types_of(Role::Input));
+        Self {
+            ranks,
             name: program.name.clone(),
             optimizer: planned.optimizer(),
             spec: planned.spec().cloned(),
             scalars,
+            types,
             steps: 0,
-        })
+        }
     }
 
     /// Steps made so far.
@@ -80,6 +141,32 @@ impl Trainer {
         let report = self.ranks.step(&inputs)?;
         self.steps += 1;
         Ok(report)
+    }
+
+    /// One step on some rows of a data set, of which every device reads its block and nothing else: the loss.
+    ///
+    /// # Errors
+    /// The data set lacks an input of the program, a label out of range, a device that failed.
+    pub fn step_rows(&mut self, data: &Dataset, rows: &[usize]) -> Result<StepReport, Error> {
+        let scalars = self.with_scalars(&Inputs::new(), self.steps + 1);
+        let (spec, types) = (self.spec.as_ref(), &self.types);
+        let report = self
+            .ranks
+            .train_blocks(|name, block| read(data, rows, spec, types, &scalars, name, block))?;
+        self.steps += 1;
+        Ok(report)
+    }
+
+    /// [`Trainer::step`] of a forward pass on some rows of a data set, as in [`Trainer::step_rows`]: its outputs, as
+    /// global values.
+    ///
+    /// # Errors
+    /// As [`Trainer::step_rows`].
+    pub fn outputs_of_rows(&mut self, data: &Dataset, rows: &[usize]) -> Result<StepReport, Error> {
+        let (spec, types, scalars) = (self.spec.as_ref(), &self.types, Inputs::new());
+        Ok(self
+            .ranks
+            .step_blocks(|name, block| read(data, rows, spec, types, &scalars, name, block))?)
     }
 
     /// The inputs of a step, counted from 1, under the names of the program's leaves: the data cut into micro-batches where
@@ -137,6 +224,32 @@ impl Trainer {
         Ok(Checkpoint::of(&mut self.ranks, &self.name, self.steps)?)
     }
 
+    /// Writes what [`Trainer::checkpoint`] holds to a file, block by block: every device writes what it owns, and no tensor
+    /// is put together. Over MPI all hosts must see the file's directory.
+    ///
+    /// # Errors
+    /// Whatever the file system reports; the old file is then as it was. An earlier failure.
+    pub fn save(&mut self, path: &Path) -> Result<(), Error> {
+        Ok(self.ranks.save(path, &self.name, self.steps)?)
+    }
+
+    /// Goes on from a file as [`Trainer::restore`] does, every device reading its blocks.
+    ///
+    /// # Errors
+    /// Whatever the file system reports; a file that is no checkpoint; as [`Trainer::restore`].
+    pub fn load(&mut self, path: &Path) -> Result<(), Error> {
+        self.steps = self.ranks.load(path)?.step;
+        Ok(())
+    }
+
+    /// Takes over parameters and state of the same names from another trainer, whatever its layout.
+    ///
+    /// # Errors
+    /// A name that the other one lacks, a value of another type, an earlier failure.
+    pub fn copy_stored(&mut self, other: &mut Trainer) -> Result<(), Error> {
+        Ok(self.ranks.copy_stored(&mut other.ranks)?)
+    }
+
     /// Goes on from a checkpoint, of any mesh and layout; from the weights alone, if another program saved them.
     ///
     /// # Errors
@@ -146,6 +259,38 @@ impl Trainer {
         self.steps = checkpoint.about.step;
         Ok(())
     }
+}
+
+/// A block of an input: a scalar, or rows of the data, which micro-batches share in order.
+fn read(
+    data: &Dataset,
+    rows: &[usize],
+    spec: Option<&MlpSpec>,
+    types: &BTreeMap<String, DType>,
+    scalars: &Inputs,
+    name: &str,
+    block: &Block,
+) -> Result<Value, shardgrad_runtime::Error> {
+    if let Some(scalar) = scalars.get(name) {
+        return Ok(scalar.clone());
+    }
+    let parts = spec.map_or(1, |spec| spec.micro_batches.max(1));
+    let (base, part) = match name.split_once('.') {
+        Some((base, part)) if parts > 1 => (base, part.parse().unwrap_or(parts)),
+        _ => (name, 0),
+    };
+    let part = (part < parts).then(|| split(rows.len(), parts, part)).unwrap_or_default();
+    let dtype = types.get(name).copied().unwrap_or(DType::F32);
+    let missing = || shardgrad_runtime::Error::MissingInput {
+        name: name.to_owned(),
+        known: types
+            .keys()
+            .chain(scalars.keys())
+            .map(|n| format!("`{n}`"))
+            .collect::<Vec<_>>()
+            .join(", "),
+    };
+    data.block(base, &rows[part], block, dtype).ok_or_else(missing)
 }
 
 /// Whether what a step counted is what its plan predicts: launches, bytes, reductions of scalars and their bytes, peak.

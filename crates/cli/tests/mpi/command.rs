@@ -1,0 +1,187 @@
+//! `shardgrad train --backend mpi`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::driver::{Outcome, finish, mpirun, wait};
+
+const SHARDGRAD: &str = env!("CARGO_BIN_EXE_shardgrad");
+
+type Step<'a> = &'a dyn Fn(&str, &dyn Fn());
+
+pub(crate) fn all(step: Step<'_>) {
+    step("command::prints_and_saves_what_threads_do", &as_on_threads);
+    step("command::native_collectives_are_equal_within_rounding", &native);
+    step("command::what_differs_between_ranks_is_named", &differences);
+    step("command::bad_input_is_said_once", &bad_input);
+    step("command::an_interruption_saves", &interruption);
+    step("command::two_hosts", &two_hosts);
+}
+
+fn place() -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi");
+    std::fs::create_dir_all(&place).expect("a directory");
+    place
+}
+
+fn file(name: &str, text: &str) -> String {
+    let path = place().join(name);
+    std::fs::write(&path, text).expect("a file");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+/// Small enough that comparing every step takes no time: four steps an epoch, blocks of different lengths.
+fn model() -> String {
+    file(
+        "small.toml",
+        "name = \"small\"\nbatch = 350\nloss = \"cross_entropy\"\noptimizer = \"adam\"\n\
+         [[layer]]\nin = 64\nout = 15\nactivation = \"relu\"\n[[layer]]\nin = 15\nout = 10\n",
+    )
+}
+
+fn threads(arguments: &str) -> Outcome {
+    finish(Command::new(SHARDGRAD).args(arguments.split_whitespace()))
+}
+
+fn processes(p: usize, arguments: &str) -> Outcome {
+    let mut command = mpirun();
+    command.args(["-n", &p.to_string(), SHARDGRAD]).args(arguments.split_whitespace());
+    finish(command.args(["--backend", "mpi"]))
+}
+
+/// With `--verify` both print the same: losses and accuracy to the last digit, the same evidence. The files are the same
+/// bytes; training goes on from them on another mesh.
+fn as_on_threads() {
+    let (model, saved) = (model(), place());
+    let path = |name: &str| saved.join(name).to_str().expect("UTF-8").to_owned();
+    let (a, b) = (path("threads.safetensors"), path("processes.safetensors"));
+    let first = format!("train {model} --mesh dp=2,tp=2 --epochs 1 --verify --checkpoint");
+    let expected = threads(&format!("{first} {a}")).expect("threads", 0);
+    let got = processes(4, &format!("{first} {b}")).expect("processes", 0);
+    assert_eq!(got.stdout, expected.stdout);
+    assert!(got.stdout.contains("counted = predicted in all 4 steps"), "{}", got.stdout);
+    let read = |path: &str| std::fs::read(path).expect("a checkpoint");
+    assert_eq!(read(&a), read(&b));
+    assert!(!saved.join("processes.safetensors.partial").exists());
+    for layout in ["fsdp", "megatron-sp"] {
+        let on = format!("train {model} --mesh tp=3 --layout {layout} --epochs 3 --resume {a}");
+        let expected = threads(&format!("{on} --verify")).expect("threads", 0);
+        let got = processes(3, &format!("{on} --verify")).expect("processes", 0);
+        assert_eq!(got.stdout, expected.stdout);
+    }
+    // Without it nothing is put together, and the numbers stay.
+    let plain = processes(3, &format!("train {model} --mesh tp=3 --layout fsdp --epochs 2"));
+    let plain = plain.expect("processes", 0).stdout;
+    let threads = threads(&format!("train {model} --mesh tp=3 --layout fsdp --epochs 2")).stdout;
+    let before = |text: &str| text.split("sharded = ").next().map(str::to_owned);
+    let plain = plain.split("--verify").next().map(str::to_owned);
+    assert_eq!(plain, before(&threads));
+}
+
+fn native() {
+    let run =
+        format!("train {} --mesh dp=2,tp=2 --epochs 2 --verify --collectives native", model());
+    let outcome = processes(4, &run).expect("native", 0);
+    assert!(outcome.stdout.contains("equal the dense run's within rounding"), "{}", outcome.stdout);
+}
+
+/// Arguments, environment, and the executable itself.
+fn differences() {
+    let other = place().join("another-build");
+    let mut bytes = std::fs::read(SHARDGRAD).expect("the command");
+    bytes.push(0);
+    std::fs::write(&other, bytes).expect("a copy");
+    std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("permissions");
+    let other = other.to_str().expect("UTF-8").to_owned();
+    let model = model();
+    let train = |mesh: &str, layout: &str| {
+        format!("train {model} --backend mpi --epochs 1 --mesh {mesh} --layout {layout}")
+    };
+    let data = train("d=2", "data");
+    for (first, second, named) in [
+        (format!("{SHARDGRAD} {data}"), format!("{SHARDGRAD} {}", train("d=2", "fsdp")), "layout"),
+        (format!("{SHARDGRAD} {data}"), format!("{SHARDGRAD} {}", train("e=2", "data")), "mesh"),
+        (format!("{SHARDGRAD} {data}"), format!("{other} {data}"), "build"),
+        (
+            format!("{SHARDGRAD} {data}"),
+            format!("-x SHARDGRAD_NOTE=1 {SHARDGRAD} {data}"),
+            "environment",
+        ),
+    ] {
+        let line = format!("-n 1 {first} : -n 1 {second}");
+        let outcome = finish(mpirun().args(line.split_whitespace())).expect(named, 1);
+        let wanted = format!("rank 1 has another {named}");
+        assert_eq!(outcome.stderr.matches(&wanted).count(), 1, "{wanted}: {}", outcome.stderr);
+    }
+    let small = processes(2, &format!("train {model} --mesh d=3 --layout data"));
+    let small = small.expect("too few", 1).stderr;
+    assert!(small.contains("2 processes were started, but the mesh d=3 has 3 devices"), "{small}");
+    let _ = std::fs::remove_file(other);
+}
+
+fn bad_input() {
+    let outcome = processes(2, "train missing.toml --mesh d=2 --layout data").expect("no file", 2);
+    assert_eq!(outcome.stderr.matches("missing.toml: cannot be read").count(), 1);
+    let nowhere = format!("train {} --mesh d=2 --layout data --epochs 1 --checkpoint", model());
+    let outcome = processes(2, &format!("{nowhere} missing/a.safetensors")).expect("no place", 1);
+    assert!(outcome.stderr.contains("missing/a.safetensors"), "{}", outcome.stderr);
+    assert!(outcome.took < Duration::from_secs(30));
+}
+
+/// One process is asked to end; all finish the step, save and end.
+fn interruption() {
+    let saved = place().join("interrupted.safetensors");
+    let _ = std::fs::remove_file(&saved);
+    let arguments = format!(
+        "train {} --mesh d=2 --layout data --epochs 1000000 --backend mpi --checkpoint {}",
+        model(),
+        saved.display()
+    );
+    let script = format!(
+        "echo $$ > {}/rank$OMPI_COMM_WORLD_RANK; exec {SHARDGRAD} {arguments}",
+        place().display()
+    );
+    let start = Instant::now();
+    let mut child = mpirun()
+        .args(["-n", "2", "sh", "-c", &script])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("mpirun starts");
+    while !saved.exists() && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let pid = std::fs::read_to_string(place().join("rank1")).expect("a process");
+    let told = Command::new("kill").args(["-TERM", pid.trim()]).status().expect("kill");
+    assert!(told.success());
+    let outcome = wait(&mut child, start).expect("interrupted", 130);
+    assert_eq!(outcome.stderr.matches("interrupted after step").count(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("holds step"), "{}", outcome.stderr);
+}
+
+/// Two network namespaces with a name each, joined by one link.
+fn two_hosts() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/two_hosts.sh");
+    let (model, saved) = (model(), place().join("hosts.safetensors"));
+    let arguments = format!(
+        "train {model} --mesh d=2 --layout fsdp --epochs 1 --verify --checkpoint {}",
+        saved.display()
+    );
+    let mut command = mpirun();
+    let envs: Vec<_> =
+        command.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
+    command = Command::new("sh");
+    command.envs(envs.into_iter().filter_map(|(k, v)| Some((k, v?))));
+    command.args([script, SHARDGRAD]).args(arguments.split_whitespace()).args(["--backend", "mpi"]);
+    let outcome = finish(&mut command);
+    if outcome.code == Some(77) {
+        println!("SKIPPED: two hosts: {}", outcome.stderr.trim());
+        return;
+    }
+    let outcome = outcome.expect("two hosts", 0);
+    let expected = threads(&arguments).expect("threads", 0);
+    assert_eq!(outcome.stdout, expected.stdout);
+    assert!(outcome.stderr.contains("hosts: left right"), "{}", outcome.stderr);
+}
