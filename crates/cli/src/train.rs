@@ -76,7 +76,7 @@ fn work(args: &TrainArgs, threads: bool) -> Result<Work, Failure> {
 
 fn run_on(backend: &Backend, args: &TrainArgs) -> Result<(), Failure> {
     let work = backend.together(work(args, backend.is_threads()))?;
-    backend.print(&plan_summary(&work.planned))?;
+    backend.print(&plan_summary(&work.planned, backend.is_threads()))?;
     let mut run = backend.together(Run::new(&work, args, backend))?;
     let result = run.train(args, &work);
     match (result, &args.checkpoint, run.saved) {
@@ -123,7 +123,8 @@ fn dataset(file: Option<&Path>, spec: &MlpSpec) -> Result<Dataset, Failure> {
     }
 }
 
-fn plan_summary(planned: &Planned) -> String {
+/// What `mpirun` shows to a terminal or writes to a file is a terminal to us: no styles there.
+fn plan_summary(planned: &Planned, styled: bool) -> String {
     let (report, model) = (planned.report(), planned.model_report());
     format!(
         "{}: batch {}, {}, on {}, layout {}\n{}sent per device and step: {}; peak per device: {}\n",
@@ -132,7 +133,7 @@ fn plan_summary(planned: &Planned) -> String {
         model.dtype,
         planned.mesh(),
         report.layout,
-        table::collectives(&report, true),
+        table::collectives(&report, styled),
         bytes(report.totals.bytes_per_device),
         bytes(report.totals.peak_bytes_per_device),
     )

@@ -8,7 +8,7 @@
 //! All members of a group decide alike, from what they all know.
 
 use shardgrad_core::schedule::Combine;
-use shardgrad_core::{Block, DType, TransitionKind};
+use shardgrad_core::{Block, TensorType, TransitionKind};
 
 use crate::comm::NativeCollectives;
 use crate::error::Error;
@@ -20,9 +20,15 @@ use crate::tensor::Data;
 /// Most elements of a tensor: counts of transports are 32-bit numbers, and blocks are made equally long.
 const MOST: usize = 1 << 30;
 
-/// One rank's part.
+/// One rank's part, with the ranks along the transition's own axes.
 #[derive(Clone, Debug)]
-pub(crate) enum Native {
+pub(crate) struct Native {
+    group: Vec<usize>,
+    form: Form,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
     AllReduce {
         combine: Combine,
     },
@@ -44,66 +50,64 @@ pub(crate) enum Native {
 }
 
 impl Native {
-    /// For a rank with these blocks; `sources` and `results` are those of the group's members, in order. `None` if there is
-    /// no such collective.
+    /// Of a rank in a group, whose members have these blocks before and after, in order. `None` if there is no such
+    /// collective.
     pub(crate) fn new(
         kind: TransitionKind,
         combine: Combine,
-        dtype: DType,
-        elements: usize,
-        (source, result): (&Block, &Block),
-        (sources, results): (&[Block], &[Block]),
+        ty: &TensorType,
+        (group, rank): (Vec<usize>, usize),
+        blocks: impl Fn(usize) -> (Block, Block),
     ) -> Option<Self> {
-        if elements > MOST || sources.len() < 2 {
+        if ty.elements() > MOST || group.len() < 2 {
             return None;
         }
-        let inexact = combine == Combine::Max || dtype.is_float();
-        match kind {
-            TransitionKind::AllReduce => inexact.then_some(Native::AllReduce { combine }),
+        let (sources, results): (Vec<Block>, Vec<Block>) = group.iter().map(|&r| blocks(r)).unzip();
+        let (source, result) = blocks(rank);
+        let inexact = combine == Combine::Max || ty.dtype.is_float();
+        let form = match kind {
+            TransitionKind::AllReduce => inexact.then_some(Form::AllReduce { combine })?,
             TransitionKind::AllGather => {
-                let place = |theirs: &Block| Local::of_box(theirs, result);
-                Some(Native::AllGather { places: sources.iter().map(place).collect() })
+                let place = |theirs: &Block| Local::of_box(theirs, &result);
+                Form::AllGather { places: sources.iter().map(place).collect() }
             }
             TransitionKind::ReduceScatter => {
-                let part = |theirs: &Block| Local::of_box(theirs, source);
+                let part = |theirs: &Block| Local::of_box(theirs, &source);
                 let longest = results.iter().map(Block::len).max().unwrap_or(0);
-                (inexact && longest.checked_mul(sources.len())? <= MOST).then(|| {
-                    Native::ReduceScatter {
-                        combine,
-                        parts: results.iter().map(part).collect(),
-                        longest,
-                    }
-                })
+                let small = longest.checked_mul(sources.len())? <= MOST;
+                let parts = results.iter().map(part).collect();
+                (inexact && small).then_some(Form::ReduceScatter { combine, parts, longest })?
             }
-            TransitionKind::AllToAll => Some(Native::AllToAll {
+            TransitionKind::AllToAll => Form::AllToAll {
                 parts: results
                     .iter()
-                    .map(|theirs| Local::of_box(&source.intersect(theirs), source))
+                    .map(|theirs| Local::of_box(&source.intersect(theirs), &source))
                     .collect(),
                 places: sources
                     .iter()
-                    .map(|theirs| Local::of_box(&theirs.intersect(result), result))
+                    .map(|theirs| Local::of_box(&theirs.intersect(&result), &result))
                     .collect(),
-            }),
+            },
             TransitionKind::Relabel
             | TransitionKind::Slice
             | TransitionKind::Mask
             | TransitionKind::Pad
-            | TransitionKind::Reshard => None,
-        }
+            | TransitionKind::Reshard => return None,
+        };
+        Some(Self { group, form })
     }
 
     /// Runs it; without a source, on the result's buffer, which only an all_reduce can.
     pub(crate) fn run<T: Number>(
         &self,
         transport: &mut dyn NativeCollectives,
-        group: &[usize],
         source: Option<&Data>,
         result: &mut Data,
         pool: &mut Pool,
     ) -> Result<(), Error> {
-        match self {
-            Native::AllReduce { combine } => match source {
+        let group = &self.group[..];
+        match &self.form {
+            Form::AllReduce { combine } => match source {
                 Some(source) => transport.all_reduce(group, *combine, source, result),
                 None => {
                     let mut sum = pool.take(T::DTYPE, result.len());
@@ -111,14 +115,14 @@ impl Native {
                     pool.put(std::mem::replace(result, sum));
                 }
             },
-            Native::AllGather { places } => {
+            Form::AllGather { places } => {
                 let counts: Vec<usize> = places.iter().map(Local::len).collect();
                 let mut all = pool.take(T::DTYPE, counts.iter().sum());
                 transport.all_gather(group, apart(source)?, &counts, &mut all);
                 put::<T>(places, &all, result);
                 pool.put(all);
             }
-            Native::ReduceScatter { combine, parts, longest } => {
+            Form::ReduceScatter { combine, parts, longest } => {
                 let mut message = pool.empty::<T>(longest * parts.len());
                 if let Some(source) = T::slice(apart(source)?) {
                     for (end, part) in (1..).zip(parts) {
@@ -136,7 +140,7 @@ impl Native {
                 pool.put(message);
                 pool.put(sum);
             }
-            Native::AllToAll { parts, places } => {
+            Form::AllToAll { parts, places } => {
                 let lengths = |all: &[Local]| all.iter().map(Local::len).collect::<Vec<usize>>();
                 let (counts, received) = (lengths(parts), lengths(places));
                 let mut message = pool.empty::<T>(counts.iter().sum());

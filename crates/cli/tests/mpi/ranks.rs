@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use shardgrad::core::{AxisSet, DType, Mesh};
-use shardgrad::graph::{LayerSpec, Loss, MlpSpec, Optimizer, Value};
+use shardgrad::graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, Value};
 use shardgrad::mpi::{self, Collectives, MpiComm, MpiOptions, Universe};
 use shardgrad::runtime::groups::{all_gather, all_reduce};
 use shardgrad::runtime::{Data, Error, Number, Reduce, Trainer, TrainerOptions, World};
@@ -95,7 +95,8 @@ fn walk<T: Number>(comm: &mut MpiComm, mesh: &Mesh, shape: &[usize]) -> Result<(
 }
 
 pub(crate) fn spec() -> MlpSpec {
-    let layer = |inputs, outputs| LayerSpec { inputs, outputs, bias: true, ..LayerSpec::default() };
+    let layer =
+        |inputs, outputs| LayerSpec { inputs, outputs, bias: true, activation: Activation::Relu };
     MlpSpec {
         loss: Loss::CrossEntropy,
         optimizer: Optimizer::named("sgd").unwrap_or(Optimizer::None),
