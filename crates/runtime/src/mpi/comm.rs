@@ -280,7 +280,7 @@ impl Communicator for MpiComm {
             self.send_around::<i32>(to, &[], receive)
         } else {
             with_number!(dtype, T => {
-                self.send_around::<T>(to, T::slice(&payload).map_or(&[], |all| &all[..]), receive)
+                self.send_around::<T>(to, T::slice(&payload).unwrap_or_default(), receive)
             })
         };
         self.inbox.spare.put(payload);
