@@ -190,7 +190,7 @@ fn deadlocks_are_found() {
 fn messages_match_on_source_and_tag() {
     let options =
         WorldOptions { capacity: 1, timeout: Duration::from_secs(10), ..WorldOptions::default() };
-    let results = World::new(3).with(options).run(|comm| suite::messages_match(comm));
+    let results = World::new(3).with(options).run(suite::messages_match);
     assert!(results.iter().all(Result::is_ok), "{results:?}");
 }
 

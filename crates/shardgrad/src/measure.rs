@@ -133,9 +133,9 @@ pub fn fit(samples: &[Sample]) -> Link {
     let determinant = rr * bb - rb * rb;
     let (mut alpha, mut per_byte) =
         ((r1 * bb - b1 * rb) / determinant, (b1 * rr - r1 * rb) / determinant);
-    if !(alpha >= 0.0) {
+    if alpha.is_nan() || alpha < 0.0 {
         (alpha, per_byte) = (0.0, b1 / bb);
-    } else if !(per_byte > 0.0) {
+    } else if per_byte <= 0.0 {
         (alpha, per_byte) = (r1 / rr, 1e-15);
     }
     Link { latency: alpha, bandwidth: 1.0 / per_byte }

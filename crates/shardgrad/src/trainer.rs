@@ -279,7 +279,7 @@ fn read(
         Some((base, part)) if parts > 1 => (base, part.parse().unwrap_or(parts)),
         _ => (name, 0),
     };
-    let part = (part < parts).then(|| split(rows.len(), parts, part)).unwrap_or_default();
+    let part = if part < parts { split(rows.len(), parts, part) } else { 0..0 };
     let dtype = types.get(name).copied().unwrap_or(DType::F32);
     let missing = || shardgrad_runtime::Error::MissingInput {
         name: name.to_owned(),
