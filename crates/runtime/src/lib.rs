@@ -57,7 +57,8 @@ pub mod world;
 pub use checkpoint::Checkpoint;
 pub use collective::{Collective, Source};
 pub use comm::{
-    Call, CollectiveId, Communicator, Incoming, Loan, NativeCollectives, Outgoing, SharedMemory, Tag, Traffic,
+    Call, CollectiveId, Communicator, Incoming, Loan, NativeCollectives, Outgoing, SharedMemory,
+    Tag, Traffic,
 };
 pub use counters::Counters;
 pub use error::Error;

@@ -138,31 +138,43 @@ fn together(comm: &mut MpiComm, here: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// Peak, bytes afterwards, then of every collective whether it is of a scalar, and its bytes.
+/// Peak, bytes afterwards, then of every launch the number of its collectives, and of each whether it is of a scalar, and its
+/// bytes.
 fn to_data(counted: &Counted) -> Data {
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     let mut numbers = vec![number(counted.peak_bytes), number(counted.current_bytes)];
-    for &(scalar, bytes) in &counted.collectives {
-        numbers.extend([i64::from(scalar), number(bytes)]);
+    for launch in &counted.launches {
+        numbers.push(number(launch.len() as u64));
+        for &(scalar, bytes) in launch {
+            numbers.extend([i64::from(scalar), number(bytes)]);
+        }
     }
     Data::I64(numbers)
 }
 
 fn from_data(data: &Data) -> Counted {
     let Data::I64(numbers) = data else { return Counted::default() };
-    let number = |i: usize| numbers.get(i).and_then(|&n| u64::try_from(n).ok()).unwrap_or(0);
-    let collectives = (1..numbers.len() / 2).map(|i| (number(2 * i) != 0, number(2 * i + 1)));
-    Counted { collectives: collectives.collect(), peak_bytes: number(0), current_bytes: number(1) }
+    let mut numbers = numbers.iter().map(|&n| u64::try_from(n).unwrap_or(0));
+    let mut next = || numbers.next();
+    let (peak_bytes, current_bytes) = (next().unwrap_or(0), next().unwrap_or(0));
+    let mut launches = Vec::new();
+    while let Some(members) = next() {
+        let member = |_| (next().unwrap_or(0) != 0, next().unwrap_or(0));
+        launches.push((0..members).map(member).collect());
+    }
+    Counted { launches, peak_bytes, current_bytes }
 }
 
 #[cfg(test)]
 mod tests {
+    use smallvec::smallvec;
+
     use super::*;
 
     #[test]
     fn counts_come_back() {
         let counted = Counted {
-            collectives: vec![(false, 40), (true, 4), (false, 0)],
+            launches: vec![smallvec![(false, 40), (true, 4)], smallvec![], smallvec![(false, 0)]],
             peak_bytes: 1 << 40,
             current_bytes: 7,
         };
