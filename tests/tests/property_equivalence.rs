@@ -19,7 +19,7 @@ use shardgrad_testkit::{Backend, Error, Options, Reference, assert_gradients_equ
 const DEFAULT: Range<u64> = 0..1200;
 
 /// Numbers of cases that failed once, by kind; they run before all others.
-const REGRESSIONS: [(&str, u64); 2] = [("random", 12), ("random", 500)];
+const REGRESSIONS: [(&str, u64); 3] = [("random", 12), ("random", 500), ("mlp", 22_642)];
 
 /// Why a case says nothing.
 #[derive(Debug, PartialEq)]

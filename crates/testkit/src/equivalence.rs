@@ -8,12 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use shardgrad_core::ops::Role;
 use shardgrad_core::{LayoutSpec, Mesh};
 use shardgrad_graph::{OutputRole, Plan, Program, Value, check, eval, memory};
 use shardgrad_planner::{LayoutRequest, Options as PlannerOptions};
-use shardgrad_runtime::Trainer;
+use shardgrad_runtime::{Trainer, TrainerOptions, WorldOptions};
 
 use crate::data::{self, Style};
 use crate::diagnose::{Context, Diagnosis, diagnose};
@@ -270,7 +271,10 @@ fn on_paper(plan: &Plan, inputs: &BTreeMap<String, Value>) -> Result<Ran, Error>
 }
 
 fn on_threads(plan: &Plan, inputs: &BTreeMap<String, Value>) -> Result<Ran, Error> {
-    let mut trainer = Trainer::threads(plan, 0)?;
+    // What is asked here is the numbers: on a busy machine a rank may get no core for a second and more.
+    let world = WorldOptions { timeout: Duration::from_secs(60), ..WorldOptions::default() };
+    let options = TrainerOptions { world, ..TrainerOptions::default() };
+    let mut trainer = Trainer::with_options(plan, options)?;
     let mut step = BTreeMap::new();
     for id in plan.ids() {
         let node = plan.node(id);

@@ -103,8 +103,9 @@ fn function_error(unary: Unary, x: f64, e: f64, f: f64, nonnegative: bool, forma
             }
         }
         Unary::Sigmoid => {
-            let s = 1.0 / (1.0 + (-nearest).exp());
-            let slope = s * (1.0 - s);
+            // s(1 − s) without the difference, which vanishes far out while the value does not.
+            let tail = (-nearest).exp();
+            let slope = tail / (1.0 + tail).powi(2);
             slope * e + library * (f + slope * reach).min(1.0) + tiny
         }
         Unary::Exp => {
