@@ -28,8 +28,10 @@ pub(crate) enum Known {
     /// This one; perhaps no other.
     Here,
     /// All, and this one says it.
+    #[cfg(feature = "mpi")]
     Everywhere,
     /// All, and another one says it.
+    #[cfg(feature = "mpi")]
     Elsewhere,
 }
 
@@ -51,6 +53,17 @@ impl Failure {
     /// Somebody asked for an end.
     pub(crate) fn interrupted(message: impl fmt::Display) -> Self {
         Self::new(INTERRUPTED, message)
+    }
+
+    /// Whether this process says it.
+    pub(crate) fn is_said_here(&self) -> bool {
+        match self.known {
+            Known::Here => true,
+            #[cfg(feature = "mpi")]
+            Known::Everywhere => true,
+            #[cfg(feature = "mpi")]
+            Known::Elsewhere => false,
+        }
     }
 
     /// The same, with more said.

@@ -26,7 +26,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::{Cli, Command};
-use crate::failure::{Failure, Known};
+use crate::failure::Failure;
 
 fn main() -> ExitCode {
     let result = match Cli::try_parse() {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if failure.known != Known::Elsewhere {
+            if failure.is_said_here() {
                 eprintln!("shardgrad: {}", failure.message);
             }
             ExitCode::from(failure.code)

@@ -434,7 +434,7 @@ impl Collective {
             self.pair::<T>(&mut buffers, |member, source, result| {
                 member.check(&source, result)?;
                 // All but a lent all_reduce, which reads operands where they are, start from the rank's own elements.
-                if !native && !(lend && self.direct.is_reduction()) {
+                if !(native || lend && self.direct.is_reduction()) {
                     member.begin(&source, result);
                 }
                 Ok(())
