@@ -26,8 +26,8 @@ fn run_on(backend: &Backend, args: &MeasureArgs) -> Result<(), Failure> {
     let training = backend.together(request::training(&model))?;
     let machine = measured(backend, args)?;
     let remark = format!(
-        "Measured by `shardgrad measure` on {} of {}.\nlatency and bandwidth: all_reduces along the axis; flops: a product; \
-         memory_bandwidth: an update, in the bytes that the model counts.",
+        "Measured by `shardgrad measure` on {} of {}.\nLinks: all_reduces along the axis. flops: the products of a \
+         layer. memory_bandwidth: an update,\nin the bytes that the model counts.",
         if backend.is_threads() { "threads" } else { "processes" },
         args.mesh,
     );

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{model, run, succeed};
+use support::{file, model, run, succeed};
 
 fn simulate(arguments: &str) -> Value {
     serde_json::from_str(&succeed(&format!("simulate --format json {arguments}"))).expect("JSON")
@@ -77,4 +77,20 @@ fn exports_are_written_by_plan() {
     assert!(script.starts_with("#!/usr/bin/env python3\n"));
     assert!(script.contains("= all_reduce(v"), "{script}");
     assert_eq!(sent(&simulate("--mesh tp=1 --layout replicated")), 0);
+}
+
+/// A machine that is measured on threads is one that can be planned for.
+#[test]
+fn a_measured_machine_predicts() {
+    let machine = file("measured.toml", "");
+    let table = succeed(&format!("measure --mesh tp=2 --layout data --steps 1 -o {machine}"));
+    assert!(table.lines().any(|line| line.starts_with("tp=data")), "{table}");
+    let text = std::fs::read_to_string(&machine).expect("a machine file");
+    assert!(text.starts_with("# Measured") && text.contains("[axes.tp]"), "{text}");
+    succeed(&format!("simulate --mesh tp=2 --layout data --machine {machine}"));
+    let none = run("train --backend mpi --epochs 1");
+    if !cfg!(feature = "mpi") {
+        assert_eq!(none.code, 2);
+        assert!(none.stderr.contains("--features mpi"), "{}", none.stderr);
+    }
 }

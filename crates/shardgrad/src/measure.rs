@@ -6,7 +6,7 @@
 //!
 //! * **α and β of an axis**: all_reduces of 4 bytes to 4 MB along it; the line through (rounds, bytes, seconds) that makes
 //!   the sum of squared *relative* errors least, so that small messages count as much as large ones.
-//! * **flops**: a product of 128×512 and 512×512.
+//! * **flops**: the three products of a layer of 512 to 512 features on 128 rows: forward, and of both gradients.
 //! * **memory bandwidth**: the update w − c·g of 2²⁰ elements, in the bytes that the model counts for it (what fusion saves is
 //!   a higher rate).
 //!
@@ -160,7 +160,7 @@ pub fn machine(
         let seconds = steps(&mut start(&planned)?, &Inputs::new(), 20)?;
         Ok(count(&unit, &planned) / seconds)
     };
-    let flops = rate(product()?, unit(1.0, f64::MAX))?;
+    let flops = rate(products()?, unit(1.0, f64::MAX))?;
     let memory_bandwidth = rate(update()?, unit(f64::MAX, 1.0))?;
     let slowest = links.values().fold(None, |worst: Option<Link>, link| {
         let worst = worst.unwrap_or(*link);
@@ -173,12 +173,16 @@ pub fn machine(
     Ok(Machine { flops, memory_bandwidth, memory: None, axes: links, link })
 }
 
-/// c = a · b.
-fn product() -> Result<Program, Error> {
-    let g = Graph::new("product", DType::F32);
-    let (a, b) = (g.param("a", [128, 512])?, g.param("b", [512, 512])?);
-    let c = g.param("c", [128, 512])?;
-    g.output("c", a.matmul(b)?, OutputRole::Update { of: c.id() })?;
+/// The products of a layer: y = x · w, and with y for its gradient those of w and x.
+fn products() -> Result<Program, Error> {
+    let g = Graph::new("products", DType::F32);
+    let (x, w) = (g.param("x", [128, 512])?, g.param("w", [512, 512])?);
+    let y = x.matmul(w)?;
+    let made = [("y", y), ("dw", x.einsum("bi,bo->io", y)?), ("dx", y.einsum("bo,io->bi", w)?)];
+    for (name, value) in made {
+        let place = g.param(name, value.shape())?;
+        g.output(name, value, OutputRole::Update { of: place.id() })?;
+    }
     Ok(g.finish())
 }
 

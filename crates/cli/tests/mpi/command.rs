@@ -16,6 +16,7 @@ pub(crate) fn all(step: Step<'_>) {
     step("command::what_differs_between_ranks_is_named", &differences);
     step("command::bad_input_is_said_once", &bad_input);
     step("command::an_interruption_saves", &interruption);
+    step("command::measures_a_machine", &measures);
     step("command::two_hosts", &two_hosts);
 }
 
@@ -159,6 +160,25 @@ fn interruption() {
     let outcome = wait(&mut child, start).expect("interrupted", 130);
     assert_eq!(outcome.stderr.matches("interrupted after step").count(), 1, "{}", outcome.stderr);
     assert!(outcome.stderr.contains("holds step"), "{}", outcome.stderr);
+}
+
+/// The planner reads what is measured, and steps are compared with what it predicts.
+fn measures() {
+    let file = place().join("machine.toml");
+    let file = file.to_str().expect("UTF-8");
+    let arguments = format!("measure {} --mesh d=2 --layout data --layout fsdp --steps 3", model());
+    let outcome = processes(2, &format!("{arguments} -o {file}")).expect("measured", 0);
+    for layout in ["d=data", "d=fsdp"] {
+        let line = outcome.stdout.lines().find(|line| line.starts_with(layout));
+        let ratio = line.and_then(|line| line.split_whitespace().last()).expect("a ratio");
+        assert!(ratio.parse::<f64>().is_ok_and(|r| r > 0.0), "{ratio}");
+    }
+    let text = std::fs::read_to_string(file).expect("a machine file");
+    assert!(text.contains("processes of d=2") && text.contains("[axes.d]"), "{text}");
+    let read = format!("compare --mesh d=2 --layout data --objective time --machine {file}");
+    threads(&read).expect("the file is read", 0);
+    let wrong = processes(2, "measure --mesh d=3").expect("too few", 1).stderr;
+    assert_eq!(wrong.matches("2 processes were started").count(), 1, "{wrong}");
 }
 
 /// Two network namespaces with a name each, joined by one link.
