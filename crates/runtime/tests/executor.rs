@@ -123,6 +123,36 @@ fn every_op_is_the_oracles_on_every_layout() {
     }
 }
 
+/// Ids of a table of five rows, read whole or without the last; a bad one is refused before the step where the leaf itself is
+/// read, and when it is met elsewhere.
+#[test]
+fn ids_that_are_no_rows_stop_the_step() {
+    for sliced in [false, true] {
+        let g = Graph::new("ids", DType::F64);
+        let (table, ids) = (g.param("table", [5, 2]).unwrap(), g.labels("ids", [4]).unwrap());
+        let read = if sliced { ids.slice(0, 0, 3).unwrap() } else { ids };
+        g.output("y", table.lookup(read).unwrap(), OutputRole::Value).unwrap();
+        let program = g.finish();
+        for (place, refused) in [(0, true), (2, true), (3, !sliced)] {
+            for seed in 1..=6 {
+                let plan = random_plan(&program, &"a=2,b=2".parse().unwrap(), &mut Dice(seed));
+                let mut leaves = leaf_values(&program);
+                let bad = Value::from_fn(&ids.ty(), |i| if i == place { 5.0 } else { 4.0 });
+                leaves.insert("ids".to_owned(), bad);
+                let table = leaves.remove("table").unwrap();
+                let mut trainer = Trainer::with_options(&plan, TrainerOptions::default()).unwrap();
+                trainer.set("table", &table).unwrap();
+                let said = trainer.step(&leaves).map_err(|error| error.to_string());
+                assert_eq!(said.is_err(), refused, "{said:?}");
+                let Err(said) = said else { continue };
+                assert!(said.contains("is not one of 0..5"), "{said}");
+                let by_name = format!("label 5 in row {place} of `ids`");
+                assert_eq!(said.contains(&by_name), !sliced, "{said}");
+            }
+        }
+    }
+}
+
 fn layer(inputs: usize, outputs: usize, activation: Activation) -> LayerSpec {
     LayerSpec { inputs, outputs, bias: true, activation }
 }
