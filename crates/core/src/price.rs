@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::mesh::Mesh;
 use crate::ops::Op;
-use crate::timing::{compute_seconds, fastest, largest_bytes as bytes, transition_seconds};
+use crate::timing::{fastest, largest_bytes as bytes, op_seconds, transition_seconds};
 use crate::transition::{Transition, TransitionKind};
 
 /// What to minimise. Prices are those of sums; a peak of memory is none, and `Memory` prices as `Volume` does.
@@ -121,17 +121,25 @@ impl Prices<'_> {
         operand_layouts: &[&Layout],
         layout: &Layout,
     ) -> Fields {
-        let flops = cost::flops(op, self.mesh, operands, result, operand_layouts, layout);
         let made = if op.is_alias() { 0 } else { bytes(self.mesh, result, layout) };
         match self.objective {
-            Objective::Volume | Objective::Memory => [0, 0, flops, made],
+            Objective::Volume | Objective::Memory => {
+                let flops = cost::flops(op, self.mesh, operands, result, operand_layouts, layout);
+                [0, 0, flops, made]
+            }
             Objective::Time => {
                 if matches!(op, Op::Leaf(_)) || op.is_alias() {
                     return [0, 0, 0, made];
                 }
-                let read = operands.iter().zip(operand_layouts);
-                let touched: u64 = read.map(|(ty, l)| bytes(self.mesh, ty, l)).sum::<u64>() + made;
-                let seconds = compute_seconds(self.machine, flops, touched);
+                let seconds = op_seconds(
+                    self.machine,
+                    self.mesh,
+                    op,
+                    operands,
+                    result,
+                    operand_layouts,
+                    layout,
+                );
                 [femtoseconds(seconds), 0, 0, made]
             }
         }

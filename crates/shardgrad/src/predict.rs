@@ -5,7 +5,7 @@
 //! rank.
 
 use shardgrad_core::launch;
-use shardgrad_core::timing::{compute_seconds, largest_bytes, transition_seconds};
+use shardgrad_core::timing::{op_seconds, transition_seconds};
 use shardgrad_core::{Layout, Machine, cost};
 use shardgrad_graph::plan::PlannedTransition;
 use shardgrad_graph::{Plan, memory};
@@ -43,11 +43,9 @@ pub fn predict(plan: &Plan, machine: &Machine) -> Prediction {
             }
             continue;
         }
-        let flops = cost::flops(&node.op, mesh, &types, &node.ty, &layouts, layout);
-        let read = types.iter().zip(&layouts).map(|(t, l)| largest_bytes(mesh, t, l));
-        let touched = read.sum::<u64>() + largest_bytes(mesh, &node.ty, layout);
-        prediction.flops += flops;
-        prediction.seconds += compute_seconds(machine, flops, touched);
+        prediction.flops += cost::flops(&node.op, mesh, &types, &node.ty, &layouts, layout);
+        prediction.seconds +=
+            op_seconds(machine, mesh, &node.op, &types, &node.ty, &layouts, layout);
     }
     prediction
 }

@@ -18,8 +18,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use shardgrad_core::launch::{self, Member};
-use shardgrad_core::timing::{compute_seconds, largest_bytes, transition_seconds};
-use shardgrad_core::{AxisSet, Layout, Machine, cost};
+use shardgrad_core::timing::{largest_bytes, op_seconds, transition_seconds};
+use shardgrad_core::{AxisSet, Layout, Machine};
 use shardgrad_graph::plan::PlannedTransition;
 use shardgrad_graph::{NodeId, Plan, memory};
 
@@ -147,10 +147,7 @@ fn computing(plan: &Plan, machine: &Machine, id: NodeId) -> f64 {
     let layouts: Vec<&Layout> = node.operands.iter().map(|&o| plan.layout(o)).collect();
     let layout = plan.layout(id);
     let types = plan.operand_types(id);
-    let flops = cost::flops(&node.op, mesh, &types, &node.ty, &layouts, layout);
-    let read = types.iter().zip(&layouts).map(|(t, l)| largest_bytes(mesh, t, l));
-    let touched = read.sum::<u64>() + largest_bytes(mesh, &node.ty, layout);
-    compute_seconds(machine, flops, touched)
+    op_seconds(machine, mesh, &node.op, &types, &node.ty, &layouts, layout)
 }
 
 /// The first node that reads each node's result, or a result that is the same buffer.

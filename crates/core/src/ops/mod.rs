@@ -349,6 +349,12 @@ impl Op {
         }
     }
 
+    /// Whether the op takes some elements out of an operand and does not look at the others.
+    #[must_use]
+    pub fn takes_some_of(&self, operand: usize) -> bool {
+        matches!(self, Op::Lookup { .. } | Op::Slice(_)) && operand == 0
+    }
+
     /// Whether the result is the operand's buffer under another name: nothing is computed.
     #[must_use]
     pub fn is_alias(&self) -> bool {
