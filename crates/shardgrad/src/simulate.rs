@@ -255,7 +255,7 @@ mod tests {
     use shardgrad_core::machine::Link;
     use shardgrad_core::{DType, Mesh};
     use shardgrad_graph::{Graph, OutputRole};
-    use shardgrad_planner::{LayoutRequest, Options};
+    use shardgrad_planner::{Combine, LayoutRequest, Options};
 
     use super::*;
 
@@ -286,11 +286,14 @@ mod tests {
             .pin("w", "a: S(0)".parse().unwrap())
             .pin("p", "a: R".parse().unwrap())
             .pin("q", "a: R".parse().unwrap());
-        let plan = shardgrad_planner::plan(&g.finish(), &mesh, &request, &Options::default())
-            .unwrap()
-            .plan;
+        let program = g.finish();
+        let planned = |combine: Combine| {
+            let options = Options { combine, ..Options::default() };
+            let plan = shardgrad_planner::plan(&program, &mesh, &request, &options).unwrap().plan;
+            simulate(&plan, &machine()).summary
+        };
         // Each product is 2·8·8·8 = 1024 flops, each all_reduce sends 2·1/2 of 256 bytes at 4 bytes a second.
-        let found = simulate(&plan, &machine()).summary;
+        let found = planned(Combine::Off);
         assert_eq!(found.compute_seconds, 2048.0);
         assert_eq!(found.communication_seconds, 128.0);
         assert_eq!(found.sequential_seconds, 2176.0);
@@ -299,6 +302,9 @@ mod tests {
         assert_eq!(found.exposed_seconds, 64.0);
         assert_eq!(found.bytes_by_axes, [("a".to_owned(), 512)].into());
         assert!(found.overlapped_peak_bytes >= found.peak_bytes);
+        // In one launch both wait for the second product, and nothing hides them.
+        let together = planned(Combine::UpTo(1 << 20));
+        assert_eq!((together.step_seconds, together.exposed_seconds), (2176.0, 128.0));
     }
 
     /// Collectives of one axis queue, those of two axes do not; each goes at its axis' speed, and no node starts before what
