@@ -125,6 +125,13 @@ fn differences() {
 fn bad_input() {
     let outcome = processes(2, "train missing.toml --mesh d=2 --layout data").expect("no file", 2);
     assert_eq!(outcome.stderr.matches("missing.toml: cannot be read").count(), 1);
+    // A file that one host lacks: the others wait for nothing.
+    let train = |model: &str| {
+        format!("-n 1 {SHARDGRAD} train {model} --mesh d=2 --layout data --epochs 1 --backend mpi")
+    };
+    let line = format!("{} : {}", train(&model()), train("missing.toml"));
+    let outcome = finish(mpirun().args(line.split_whitespace())).expect("one lacks it", 2);
+    assert_eq!(outcome.stderr.matches("rank 1: missing.toml: cannot be read").count(), 1);
     let nowhere = format!("train {} --mesh d=2 --layout data --epochs 1 --checkpoint", model());
     let outcome = processes(2, &format!("{nowhere} missing/a.safetensors")).expect("no place", 1);
     assert!(outcome.stderr.contains("missing/a.safetensors"), "{}", outcome.stderr);
