@@ -1,13 +1,18 @@
 //! Planned programs, executed: values are the oracle's, counts are the plan's own predictions, replicas stay equal.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use shardgrad_core::{DType, Mesh, TensorType};
 use shardgrad_graph::{
-    Activation, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Value, eval, memory,
+    Activation, Graph, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Value, eval, memory,
 };
-use shardgrad_planner::{Combine, Objective, Options, plan};
-use shardgrad_runtime::{Buffers, Init, Trainer, TrainerOptions};
+use shardgrad_planner::{Combine, LayoutRequest, Objective, Options, plan};
+use shardgrad_runtime::{
+    Buffers, Call, CollectiveId, Communicator, Data, Error, Executor, Incoming, Init, Outgoing,
+    SharedMemory, ThreadComm, Traffic, Trainer, TrainerOptions, WorldOptions,
+};
 
 const LAYOUTS: [(&str, &str); 17] = [
     ("d=1", "replicated"),
@@ -135,16 +140,19 @@ fn training_with_every_optimizer_is_the_oracles() {
     check(&spec(Loss::Mse, "adam", Activation::Sigmoid), false);
 }
 
-/// The same values on every rank, bit for bit, however collectives are launched, on lent buffers and by messages.
+/// The same values on every rank, bit for bit, however collectives are launched and waited for, on lent buffers and by
+/// messages.
 #[test]
-fn launching_together_changes_no_bit() {
+fn launching_together_and_waiting_late_change_no_bit() {
     let spec = spec(Loss::CrossEntropy, "adam", Activation::Gelu);
     let program = spec.training_program().unwrap();
-    let mut together = 0;
+    let (mut together, mut beside) = (0, 0);
     for (mesh, layout) in LAYOUTS {
         let mesh: Mesh = mesh.parse().unwrap();
-        let run = |combine, buffers| {
-            let options = Options { combine, ..Options::default() };
+        let run = |combine, blocking: bool, buffers| {
+            // Room for whatever can be in flight.
+            let memory_limit = (!blocking && combine == Combine::Off).then_some(1 << 30);
+            let options = Options { combine, blocking, memory_limit, ..Options::default() };
             let plan = plan(&program, &mesh, &layout.parse().unwrap(), &options).unwrap().plan;
             let options = TrainerOptions { seed: 5, buffers, ..TrainerOptions::default() };
             let mut trainer = Trainer::with_options(&plan, options).unwrap();
@@ -163,14 +171,123 @@ fn launching_together_changes_no_bit() {
                 let value = trainer.gather(&name).unwrap();
                 bits.extend(value.to_f64s().into_iter().map(f64::to_bits));
             }
-            (plan.launches().count(), bits)
+            (plan.launches().count(), plan.waits.len(), bits)
         };
-        let (most, apart) = run(Combine::Off, Buffers::Keep);
+        let (most, _, apart) = run(Combine::Off, true, Buffers::Keep);
         for buffers in [Buffers::Keep, Buffers::Free] {
-            let (launches, found) = run(Combine::Auto, buffers);
-            assert!(found == apart, "{layout} on {mesh}, {buffers:?}");
-            together += most - launches;
+            for combine in [Combine::Auto, Combine::Off] {
+                let (launches, waits, found) = run(combine, false, buffers);
+                assert!(found == apart, "{layout} on {mesh}, {buffers:?}, {combine:?}");
+                together += most - launches;
+                beside += waits;
+            }
         }
     }
     assert!(together > 50, "only {together} collectives went along with others");
+    assert!(beside > 50, "only {beside} launches ran beside something");
+}
+
+/// Notes on rank 0 that something is computed behind the start of a launch, and holds rank 1 back from its own start until
+/// then.
+struct Watched<'a> {
+    inner: &'a mut ThreadComm,
+    started: bool,
+    computed: &'a AtomicBool,
+}
+
+impl Communicator for Watched<'_> {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn exchange(
+        &mut self,
+        send: Option<Outgoing>,
+        receive: Option<Incoming>,
+    ) -> Result<Option<Data>, Error> {
+        self.inner.exchange(send, receive)
+    }
+
+    fn begin(&mut self, call: Call<'_>) -> Result<CollectiveId, Error> {
+        // Were rank 0 to wait for rank 1 where it starts, neither would go on: the time-out ends that.
+        let patience = Instant::now() + Duration::from_secs(5);
+        while self.rank() == 1 && !self.computed.load(Ordering::SeqCst) {
+            if Instant::now() > patience {
+                let cause = "rank 0 computes nothing behind its start".to_owned();
+                return Err(Error::Stopped { cause });
+            }
+            std::thread::yield_now();
+        }
+        self.started = true;
+        self.inner.begin(call)
+    }
+
+    fn alive(&mut self, operations: u64) {
+        // The executor says so before every op.
+        if self.started && operations > 0 {
+            self.computed.store(true, Ordering::SeqCst);
+        }
+        self.inner.alive(operations);
+    }
+
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        self.inner.shared_memory()
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.inner.traffic()
+    }
+}
+
+/// A rank that has started a launch computes before its peer has come to it.
+#[test]
+fn a_launch_in_flight_runs_beside_computing() {
+    let g = Graph::new("two products", DType::F32);
+    let x = g.input("x", [8, 16]).unwrap();
+    let y = g.input("y", [8, 16]).unwrap();
+    let w = g.param("w", [16, 8]).unwrap();
+    g.output("p", x.matmul(w).unwrap(), OutputRole::Value).unwrap();
+    g.output("q", y.matmul(w).unwrap(), OutputRole::Value).unwrap();
+    let mut request = LayoutRequest::default().pin("w", "a: S(0)".parse().unwrap());
+    for (name, pin) in [("x", "a: S(1)"), ("y", "a: S(1)"), ("p", "a: R"), ("q", "a: R")] {
+        request = request.pin(name, pin.parse().unwrap());
+    }
+    let mesh: Mesh = "a=2".parse().unwrap();
+    let options = Options { combine: Combine::Off, ..Options::default() };
+    let plan = plan(&g.finish(), &mesh, &request, &options).unwrap().plan;
+    assert_eq!(plan.waits.len(), 1, "{plan}");
+    for buffers in [Buffers::Keep, Buffers::Free] {
+        let computed = AtomicBool::new(false);
+        let world = ThreadComm::world(2, WorldOptions::default());
+        let results: Vec<Result<Vec<f64>, Error>> = std::thread::scope(|scope| {
+            let (plan, computed) = (&plan, &computed);
+            let run = move |mut comm: ThreadComm| {
+                comm.guard(|comm| {
+                    let mut executor = Executor::new(plan, comm.rank(), buffers)?;
+                    for name in ["x", "y", "w"] {
+                        if let Some(Data::F32(block)) = executor.leaf_mut(name) {
+                            let ramp = block.iter_mut().enumerate();
+                            ramp.for_each(|(i, v)| *v = (i % 7) as f32 - 2.0);
+                        }
+                    }
+                    executor.step(&mut Watched { inner: comm, started: false, computed })?;
+                    let made = ["p", "q"].map(|name| executor.output(name).cloned());
+                    let made = made.into_iter().flatten().map(|data| match data {
+                        Data::F32(block) => block.into_iter().map(f64::from).collect(),
+                        _ => Vec::new(),
+                    });
+                    Ok(made.collect::<Vec<Vec<f64>>>().concat())
+                })
+            };
+            let threads: Vec<_> =
+                world.into_iter().map(|comm| scope.spawn(move || run(comm))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let [a, b] = [0, 1].map(|rank| results[rank].as_ref().unwrap());
+        assert!(a == b && a.len() == 128 && a.iter().any(|v| *v != 0.0));
+    }
 }

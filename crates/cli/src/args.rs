@@ -134,6 +134,9 @@ pub(crate) struct SearchArgs {
     /// a launch)
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = crate::units::parse_combine)]
     pub(crate) combine: Combine,
+    /// Wait for every collective at once, instead of letting it run beside computing as long as memory allows
+    #[arg(long)]
+    pub(crate) blocking: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -190,7 +193,7 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) search: SearchArgs,
     /// Show the plans of `auto` that trade the objective for memory, and where the layouts stand among them; every collective
-    /// is then a launch of its own
+    /// is then a launch of its own, and waited for at once
     #[arg(long)]
     pub(crate) pareto: bool,
     /// Form of the result

@@ -12,8 +12,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let machine = request::machine(&args.model)?;
     let mut search = args.search.clone();
     if args.pareto {
-        // The front is that of the plan space, whose plans are compared before their collectives are combined.
+        // The front is that of the plan space, whose plans are compared before their launches are arranged.
         search.combine = Combine::Off;
+        search.blocking = true;
     }
     let training = request::with_search(request::training(&args.model)?, &search, &machine);
     let layouts = if args.layout.is_empty() {

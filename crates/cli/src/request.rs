@@ -51,6 +51,7 @@ pub(crate) fn with_search(training: Training, args: &SearchArgs, machine: &Machi
         machine: machine.clone(),
         memory_limit: args.memory_limit,
         combine: args.combine,
+        blocking: args.blocking,
     };
     training.options(options)
 }

@@ -54,15 +54,8 @@ fn table(head: &str, s: &Summary, memory: Option<f64>) -> String {
     ] {
         line(&format!("  {name}"), bytes(held));
     }
-    line("  overlapping, at most", bytes(s.overlapped_peak_bytes));
     if let Some(memory) = memory {
-        let verdict = if s.overlapped_peak_bytes as f64 <= memory {
-            "fits"
-        } else if s.peak_bytes as f64 <= memory {
-            "fits if nothing overlaps"
-        } else {
-            "does not fit"
-        };
+        let verdict = if s.peak_bytes as f64 <= memory { "fits" } else { "does not fit" };
         line("device", format!("{:.1} GB, {verdict}", memory / 1e9));
     }
     text

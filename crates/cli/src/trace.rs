@@ -27,7 +27,7 @@ pub(crate) fn trace(planned: &Planned, machine: &Machine) -> String {
                 "op": node.op.to_string(),
                 "phase": node.phase.to_string(),
                 "layout": plan.layout(event.node).display(&plan.mesh).to_string(),
-                "waited_for_by": event.wait.map(|id| id.to_string()),
+                "waited_for_behind": event.wait.map(|id| id.to_string()),
             },
         })
     });

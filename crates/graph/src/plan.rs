@@ -7,6 +7,9 @@
 //!
 //! Collectives that follow each other may run as one launch, a *bucket* ([`shardgrad_core::launch`]): all its members read
 //! their operands before any result is there, and what any of them touches lives until the last is done.
+//!
+//! A launch *starts* where its last node stands. It is *waited for* at once, or behind a later node: until then it is in
+//! flight, nobody else touches the slots of its operands and results, and these and its messages are live.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -55,6 +58,10 @@ pub struct Plan {
     /// Collectives that run as one launch: nodes that follow each other, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<Vec<NodeId>>,
+    /// Launches that run beside what follows: by the last node of each, the node behind which it is waited for. Every
+    /// other launch is waited for at once.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waits: BTreeMap<u32, NodeId>,
 }
 
 impl Plan {
@@ -113,6 +120,12 @@ impl Plan {
             at = step.end;
             (!step.is_empty()).then_some(step)
         })
+    }
+
+    /// The node behind which the launch that ends with this one is waited for: a later one if it is in flight for a while.
+    #[must_use]
+    pub fn wait(&self, last: NodeId) -> NodeId {
+        self.waits.get(&last.0).map_or(last, |&wait| wait.max(last))
     }
 
     /// What is sent together, in order: the collectives of each bucket, every other collective by itself.

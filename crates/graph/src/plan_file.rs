@@ -15,7 +15,8 @@ use crate::error::Error;
 use crate::plan::Plan;
 use crate::program::Program;
 
-/// The version of the format. Since 2 a plan may have buckets, which a reader of version 1 would overlook.
+/// The version of the format. Since 2 a plan may have buckets and waits, which a reader of version 1 would
+/// overlook.
 pub const SCHEMA: u32 = 2;
 
 /// A program with a plan for it.

@@ -131,6 +131,10 @@ impl Plan {
                 found.in_range(*id, count, || format!("bucket {index}"));
             }
         }
+        for (&start, &wait) in &self.waits {
+            found.in_range(NodeId(start), count, || "a launch that is waited for".to_owned());
+            found.in_range(wait, count, || format!("the wait for the launch of %{start}"));
+        }
         found.outputs(&self.nodes, &self.outputs);
         found.list
     }

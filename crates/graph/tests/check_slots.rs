@@ -184,6 +184,27 @@ fn a_bucket_is_one_launch_whose_messages_are_staged_together() {
     ] {
         refused(&buckets, &program, code);
     }
+    // In flight it keeps its messages.
+    let waiting = |buckets: &[&[NodeId]], waits: &[(NodeId, NodeId)]| Plan {
+        waits: waits.iter().map(|(start, wait)| (start.0, *wait)).collect(),
+        ..with(buckets)
+    };
+    let beside = waiting(&[], &[(a, b)]);
+    assert_right(&beside, &program);
+    assert_eq!(memory::peak(&beside).bytes, 4 * (12 + 6 + 6 + 3 + 6 + 6 + 3));
+    assert_right(&waiting(&[], &[(a, m), (b, m)]), &program);
+    assert_eq!(memory::peak(&waiting(&[], &[(a, m), (b, m)])).bytes, 4 * (33 + 6 + 3 + 6));
+    assert_right(&waiting(&[&[a, b]], &[(b, m)]), &program);
+    for (plan, code) in [
+        (waiting(&[], &[(NodeId(4), a)]), "C074"),
+        (waiting(&[], &[(b, b)]), "C074"),
+        (waiting(&[], &[(b, a)]), "C074"),
+        (waiting(&[&[a, b]], &[(a, m)]), "C074"),
+        (waiting(&[], &[(a, NodeId(99))]), "C002"),
+        (waiting(&[], &[(NodeId(99), m)]), "C002"),
+    ] {
+        refused(&plan, &program, code);
+    }
     let mut shared = plan.clone();
     shared.slots[b.index()] = shared.slots[a.index()];
     refused(&shared, &program, "C073");
@@ -211,6 +232,12 @@ fn members_of_a_bucket_are_of_one_kind_over_one_group_and_independent() {
         draft.current.insert(origin, at);
         let mut plan = draft.finish();
         assert_right(&plan, &program);
+        // Who reads a result reads it too early if it is still in flight.
+        let mut early = plan.clone();
+        early.waits.insert(moved[0].0, moved[1]);
+        if plan.transition(moved[0]).unwrap().transition.kind.is_collective() {
+            refused(&early, &program, "C075");
+        }
         plan.buckets = vec![moved];
         let report = refused(&plan, &program, code);
         assert!(report.codes().contains(&"C073"), "one reads the other: {report}");

@@ -80,6 +80,7 @@ pub fn build(
             pins: demands.pins.clone(),
             reasons: BTreeMap::new(),
             buckets: Vec::new(),
+            waits: BTreeMap::new(),
         },
         leaves: BTreeMap::new(),
     };

@@ -16,6 +16,7 @@
 //! | [`redistribution`] | the cheapest conversion between any two layouts |
 //! | [`build`], [`explain`] | from the minimum to a plan with reasons |
 //! | [`combine`] | small collectives as one launch |
+//! | [`overlap`] | starts early, waits late |
 //! | [`planner`] | the entry, [`plan`] |
 //!
 //! The search minimises, over one choice of rule per op and axis, the sum of what ops cost and what carrying each value
@@ -32,6 +33,7 @@ pub mod explain;
 pub mod layouts;
 pub mod memory;
 pub mod options;
+pub mod overlap;
 pub mod planner;
 pub mod presets;
 pub mod problem;

@@ -38,6 +38,8 @@ pub struct Options {
     pub memory_limit: Option<u64>,
     /// How collectives are combined, once the plan is found.
     pub combine: Combine,
+    /// Whether every collective is waited for at once.
+    pub blocking: bool,
 }
 
 impl Options {

@@ -11,6 +11,7 @@ use crate::demands::Demands;
 use crate::error::Error;
 use crate::memory::{self, Front};
 use crate::options::{Objective, Options};
+use crate::overlap::overlapped;
 use crate::problem;
 use crate::request::LayoutRequest;
 use crate::search::{BUCKET_LIMIT, Failure, solve};
@@ -79,6 +80,9 @@ pub fn plan(
         planned = memory::plan(program, mesh, &demands, options, planned)?;
     }
     planned.plan = combined(planned.plan, options);
+    if !options.blocking {
+        planned.plan = overlapped(planned.plan, options);
+    }
     Ok(planned)
 }
 

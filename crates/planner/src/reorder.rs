@@ -32,6 +32,11 @@ pub(crate) fn permuted(plan: &Plan, order: &[NodeId]) -> Plan {
     for id in moved.buckets.iter_mut().flatten() {
         *id = place[id.index()];
     }
+    moved.waits = plan
+        .waits
+        .iter()
+        .filter_map(|(start, wait)| Some((place.get(*start as usize)?.0, place[wait.index()])))
+        .collect();
     memory::assign_slots(&mut moved);
     moved
 }

@@ -192,7 +192,7 @@ fn combining_changes_launches_and_nothing_else() {
         assert!(!most.is_empty() || layout == "megatron", "{some}");
         // A limit that the plan just fits leaves no room for messages of many.
         let limit = memory::peak(&off).bytes;
-        let fits = with(Combine::Auto, Some(limit));
+        let fits = with(Combine::Auto, Some(limit)); // Nor for many in flight.
         assert!(memory::peak(&fits).bytes <= limit, "{layout}\n{fits}");
     }
 }

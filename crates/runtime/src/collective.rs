@@ -267,6 +267,11 @@ impl Collective {
         self.members[0].transition
     }
 
+    /// Bytes of its largest round.
+    pub(crate) fn staging(&self) -> u64 {
+        self.staging
+    }
+
     /// Elements of the result's block, of all members together.
     #[must_use]
     pub fn result_len(&self) -> usize {

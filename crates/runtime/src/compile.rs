@@ -1,6 +1,7 @@
 //! From a plan to what one rank does: steps with kernels and schedules, slots with buffers, leaves and outputs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use shardgrad_core::geometry::block;
 use shardgrad_core::{Block, Op, Shape};
@@ -62,6 +63,10 @@ pub(crate) struct Step {
     pub(crate) operations: u64,
     /// The lives of its nodes, in order.
     pub(crate) lives: SmallVec<[Life; 1]>,
+    /// A launch that is waited for behind a later step.
+    pub(crate) flies: bool,
+    /// Launches that are waited for behind this step: their steps.
+    pub(crate) lands: Vec<usize>,
 }
 
 /// After a step the leaf's slot takes the value of another.
@@ -165,9 +170,10 @@ pub(crate) fn compile(plan: &Plan, rank: usize, buffers: Buffers) -> Result<Comp
     }
     let descents = if fuse { compiler.descents(&groups, &mut needs)? } else { Vec::new() };
     let mut steps = Vec::with_capacity(groups.len());
-    for group in groups {
-        steps.push(compiler.step(group, &lives, &needs, &descents)?);
+    for group in &groups {
+        steps.push(compiler.step(group.clone(), &lives, &needs, &descents)?);
     }
+    compiler.waits(&groups, &mut steps)?;
     let slots = Slots::new(slots, &needs, fuse);
     Ok(Compiled { steps, slots, leaves, outputs, updates, retired })
 }
@@ -261,9 +267,10 @@ impl<'a> Compiler<'a> {
     }
 
     /// Splits the nodes into runs that are fused; most have one node.
-    fn groups(&self) -> Result<Vec<std::ops::Range<usize>>, Error> {
-        let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+    fn groups(&self) -> Result<Vec<Range<usize>>, Error> {
+        let mut groups: Vec<Range<usize>> = Vec::new();
         let mut group = Group::default();
+        let waits: BTreeSet<usize> = self.plan.waits.values().map(|wait| wait.index()).collect();
         for step in self.plan.steps() {
             if step.len() > 1 {
                 groups.push(step);
@@ -271,6 +278,10 @@ impl<'a> Compiler<'a> {
                 continue;
             }
             let (at, id) = (step.start, NodeId::from_index(step.start));
+            // What is fused is one step, and ranks wait between steps.
+            if at > 0 && waits.contains(&(at - 1)) {
+                group = Group::default();
+            }
             let candidate = self.candidate(id)?;
             let silent = self.is_silent(id) && self.plan.node(id).leaf_role().is_none();
             let joins = match &candidate {
@@ -309,7 +320,7 @@ impl<'a> Compiler<'a> {
 
     fn step(
         &self,
-        nodes: std::ops::Range<usize>,
+        nodes: Range<usize>,
         lives: &[Life],
         needs: &[Need],
         descents: &[(Descent, Contraction)],
@@ -349,6 +360,8 @@ impl<'a> Compiler<'a> {
             fills,
             operations,
             lives: lives.iter().cloned().collect(),
+            flies: false,
+            lands: Vec::new(),
         })
     }
 
@@ -356,7 +369,7 @@ impl<'a> Compiler<'a> {
     /// operands keep theirs for longer.
     fn descents(
         &self,
-        groups: &[std::ops::Range<usize>],
+        groups: &[Range<usize>],
         needs: &mut [Need],
     ) -> Result<Vec<(Descent, Contraction)>, Error> {
         let lens: Vec<usize> = self.blocks.iter().map(Block::len).collect();
@@ -413,7 +426,7 @@ impl<'a> Compiler<'a> {
         count as u64
     }
 
-    fn fused(&self, nodes: std::ops::Range<usize>, needs: &[Need]) -> Result<Work, Error> {
+    fn fused(&self, nodes: Range<usize>, needs: &[Need]) -> Result<Work, Error> {
         let mut group = Group::default();
         for at in nodes {
             if let Some(candidate) = self.candidate(NodeId::from_index(at))? {
@@ -435,14 +448,41 @@ impl<'a> Compiler<'a> {
         self.moves(id.index()..id.index() + 1)
     }
 
+    /// Notes where launches that are not waited for at once are.
+    fn waits(&self, groups: &[Range<usize>], steps: &mut [Step]) -> Result<(), Error> {
+        for last in self.plan.waits.keys().copied().map(NodeId) {
+            let wait = self.plan.wait(last);
+            let ends = |id: NodeId| groups.iter().position(|g| g.end == id.index() + 1);
+            let (Some(start), Some(end)) = (ends(last), ends(wait)) else {
+                return Err(bad(self.plan, last, "it is waited for where no step ends"));
+            };
+            if !matches!(steps[start].work, Work::Move { .. }) || end <= start {
+                return Err(bad(self.plan, last, "only a launch is waited for, and later"));
+            }
+            let slots = |id: NodeId| {
+                let operands = self.plan.node(id).operands.iter().map(|&o| self.slot(o));
+                operands.chain([self.slot(id)])
+            };
+            let own: Vec<SlotId> =
+                groups[start].clone().map(NodeId::from_index).flat_map(slots).collect();
+            let mut between = (last.index() + 1..=wait.index()).map(NodeId::from_index);
+            if between.any(|id| slots(id).any(|slot| own.contains(&slot))) {
+                return Err(bad(self.plan, last, "a node uses its slots before it is waited for"));
+            }
+            steps[start].flies = true;
+            steps[end].lands.push(start);
+        }
+        Ok(())
+    }
+
     /// Whether nodes are collectives that are one launch.
-    fn is_launch(&self, nodes: &std::ops::Range<usize>) -> bool {
+    fn is_launch(&self, nodes: &Range<usize>) -> bool {
         let first = self.plan.transition(NodeId::from_index(nodes.start));
         nodes.len() > 1 && first.is_some_and(|t| t.transition.kind.is_collective())
     }
 
     /// Transitions that run as one.
-    fn moves(&self, nodes: std::ops::Range<usize>) -> Result<Work, Error> {
+    fn moves(&self, nodes: Range<usize>) -> Result<Work, Error> {
         let first = NodeId::from_index(nodes.start);
         let (mut launch, mut members) = (Vec::new(), SmallVec::<[Moved; 1]>::new());
         for id in nodes.map(NodeId::from_index) {

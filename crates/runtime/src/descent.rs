@@ -9,8 +9,10 @@
 //! A product over more than [`DEEPEST`] elements is left alone: the library adds longer ones to the result in several
 //! passes, each of which would round the parameter.
 
+use std::collections::BTreeSet;
+
 use shardgrad_core::Op;
-use shardgrad_graph::{NodeId, Plan, memory};
+use shardgrad_graph::{NodeId, Plan, SlotId, memory};
 
 /// Most summed elements of a product that is added in one pass.
 pub(crate) const DEEPEST: usize = 256;
@@ -43,7 +45,17 @@ pub(crate) fn find(plan: &Plan, lens: &[usize]) -> Vec<Descent> {
     let read = plan.nodes.iter().flat_map(|node| &node.operands);
     read.chain(plan.outputs.iter().map(|output| &output.node))
         .for_each(|id| readers[id.index()] += 1);
-    plan.ids().filter_map(|id| at(plan, lens, &readers, id)).collect()
+    // What launches use while they are in flight is not there for products that are made later.
+    let flights = plan.steps().filter(|step| {
+        let last = NodeId::from_index(step.end - 1);
+        plan.wait(last) > last
+    });
+    let nodes = flights.flatten().map(NodeId::from_index);
+    let flying: BTreeSet<SlotId> = nodes
+        .flat_map(|id| plan.node(id).operands.iter().copied().chain([id]))
+        .map(|id| plan.slots[id.index()])
+        .collect();
+    plan.ids().filter_map(|id| at(plan, lens, &readers, &flying, id)).collect()
 }
 
 /// What a value is under other names: through aliases that nobody else reads.
@@ -57,7 +69,13 @@ fn behind(plan: &Plan, readers: &[usize], mut id: NodeId) -> Option<NodeId> {
     None
 }
 
-fn at(plan: &Plan, lens: &[usize], readers: &[usize], update: NodeId) -> Option<Descent> {
+fn at(
+    plan: &Plan,
+    lens: &[usize],
+    readers: &[usize],
+    flying: &BTreeSet<SlotId>,
+    update: NodeId,
+) -> Option<Descent> {
     let node = plan.node(update);
     let (Op::Sub, [param, change]) = (&node.op, node.operands.as_slice()) else { return None };
     let change = behind(plan, readers, *change)?;
@@ -91,7 +109,9 @@ fn at(plan: &Plan, lens: &[usize], readers: &[usize], update: NodeId) -> Option<
     // An alias of an operand writes nothing.
     let writes = |id: NodeId| !memory::is_alias(&plan.node(id).op);
     let untouched = operands.iter().all(|&o| {
-        slot(o) != slot(update) && between().all(|id| slot(id) != slot(o) || !writes(id))
+        slot(o) != slot(update)
+            && !flying.contains(&slot(o))
+            && between().all(|id| slot(id) != slot(o) || !writes(id))
     });
     let found = Descent { product, scalar, repeat, change, update };
     (untouched && kept <= lens[product.index()]).then_some(found)

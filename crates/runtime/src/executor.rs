@@ -1,7 +1,8 @@
 //! One rank's part of a plan: compiled once, run every step.
 //!
 //! The executor follows the plan's slots and frees exactly: a slot comes to life at its first definition, is overwritten
-//! where the plan says so, and dies when [`shardgrad_graph::memory::frees`] says so. It counts what is alive, what is
+//! where the plan says so, and dies when [`shardgrad_graph::memory::frees`] says so. A launch that the plan waits for later
+//! takes its buffers out of their slots when it starts, and brings them back at its wait. It counts what is alive, what is
 //! staged and what is sent; the plan's prediction of these is compared with the counts, never used for them.
 //!
 //! Invariants: leaves' slots hold their values from step to step; after a step every `Update` output has become the value
@@ -16,7 +17,7 @@ use shardgrad_core::{Block, Layout, TensorType};
 use shardgrad_graph::{Plan, SlotId};
 use smallvec::SmallVec;
 
-use crate::collective::Buffers as InFlight;
+use crate::collective::{Buffers as InFlight, Collective, Flight, Landed};
 use crate::comm::Communicator;
 use crate::compile::{Compiled, Life, Moved, Step, Update, Work, compile};
 use crate::error::Error;
@@ -73,6 +74,8 @@ pub struct Executor {
     live_bytes: u64,
     /// Spare buffers, handed from collective to collective.
     pool: Pool,
+    /// Launches that are started and not waited for, by their steps.
+    flights: BTreeMap<usize, Flight>,
 }
 
 impl Executor {
@@ -86,7 +89,7 @@ impl Executor {
             plan.slots.fill(leaf.slot);
         }
         let live_bytes = plan.slots.live_bytes();
-        Ok(Self { plan, buffers, live_bytes, pool: Pool::default() })
+        Ok(Self { plan, buffers, live_bytes, pool: Pool::default(), flights: BTreeMap::new() })
     }
 
     /// The rank's leaves by name.
@@ -127,18 +130,41 @@ impl Executor {
         self.release_outputs();
         let mut counted = Counted { peak_bytes: self.live_bytes, ..Counted::default() };
         let Compiled { steps, slots, .. } = &mut self.plan;
-        for step in steps {
+        let keep = self.buffers == Buffers::Keep;
+        self.flights.clear();
+        let mut flying = 0;
+        for at in 0..steps.len() {
+            let step = &mut steps[at];
             step.fills.iter().for_each(|&slot| slots.fill(slot));
             comm.alive(step.operations);
-            let keep = self.buffers == Buffers::Keep;
-            let sent = run(step, slots, comm, &mut self.pool, keep)?;
+            let mut own = 0;
+            if let (true, Work::Move { launch, members }) = (step.flies, &step.work) {
+                let flight = launch.start(comm, take(members, slots), keep)?;
+                self.flights.insert(at, flight);
+                own = launch.staging();
+            } else if let Some((launched, staging)) = run(step, slots, comm, &mut self.pool, keep)?
+            {
+                counted.launches.push(launched);
+                own = staging;
+            }
+            let staging = flying + own;
+            if step.flies {
+                flying += own;
+            }
+            for index in 0..steps[at].lands.len() {
+                let started = steps[at].lands[index];
+                if let (Work::Move { launch, members }, Some(flight)) =
+                    (&steps[started].work, self.flights.remove(&started))
+                {
+                    let landed = launch.finish(comm, flight, &mut self.pool)?;
+                    flying -= launch.staging();
+                    counted.launches.extend(put(launch, members, slots, landed).map(|l| l.0));
+                }
+            }
             if !keep {
                 self.pool.clear();
             }
-            let staging = sent.map_or(0, |(launched, staging)| {
-                counted.launches.push(launched);
-                staging
-            });
+            let step = &steps[at];
             for Life { born, frees } in &step.lives {
                 if let Some(slot) = *born {
                     slots.set_live(slot, true);
@@ -236,23 +262,31 @@ fn run<C: Communicator + ?Sized>(
             Ok(None)
         }
         Work::Move { launch, members } => {
-            let take = |m: &Moved| InFlight {
-                source: m.source.map(|slot| slots.take(slot)),
-                result: slots.take(m.result),
-            };
-            let flight = launch.start(comm, members.iter().map(take).collect(), lend)?;
+            let flight = launch.start(comm, take(members, slots), lend)?;
             let landed = launch.finish(comm, flight, pool)?;
-            for (moved, buffers) in members.iter().zip(landed.buffers) {
-                slots.put(moved.result, buffers.result);
-                if let (Some(slot), Some(source)) = (moved.source, buffers.source) {
-                    slots.put(slot, source);
-                }
-            }
-            if !launch.transition().kind.is_collective() {
-                return Ok(None);
-            }
-            let sent = members.iter().map(|m| m.scalar).zip(landed.bytes).collect();
-            Ok(Some((sent, landed.staging)))
+            Ok(put(launch, members, slots, landed))
         }
     }
+}
+
+/// The buffers that a launch works on.
+fn take(members: &[Moved], slots: &mut Slots) -> SmallVec<[InFlight; 1]> {
+    let take = |m: &Moved| InFlight {
+        source: m.source.map(|slot| slots.take(slot)),
+        result: slots.take(m.result),
+    };
+    members.iter().map(take).collect()
+}
+
+/// Puts the buffers back where they came from.
+fn put(launch: &Collective, members: &[Moved], slots: &mut Slots, landed: Landed) -> Sent {
+    for (moved, buffers) in members.iter().zip(landed.buffers) {
+        slots.put(moved.result, buffers.result);
+        if let (Some(slot), Some(source)) = (moved.source, buffers.source) {
+            slots.put(slot, source);
+        }
+    }
+    let counts = launch.transition().kind.is_collective();
+    let sent = members.iter().map(|m| m.scalar).zip(landed.bytes).collect();
+    counts.then_some((sent, landed.staging))
 }

@@ -11,7 +11,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crate::comm::{Loan, Tag};
+use crate::comm::{CollectiveId, Loan, Tag};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock};
 use crate::tensor::Data;
 
@@ -22,8 +22,8 @@ pub(crate) enum Found<M> {
     Message(M),
     /// The message, given where one that is lent was expected, or the other way round.
     OtherForm,
-    /// The next message belongs to another collective: the ranks disagree.
-    Other(Tag),
+    /// Messages of other collectives only.
+    Other,
     /// Nothing yet.
     Nothing,
 }
@@ -125,14 +125,22 @@ impl Mailbox {
         !self.lock().messages.iter().any(|(t, _)| *t == tag)
     }
 
-    /// Collectives run in one order: if the oldest collective message is of another one, the ranks disagree.
+    /// Collectives start in one order: what lies there of another one belongs to a launch that is in flight on both ranks, or
+    /// the ranks disagree.
     fn other<M>(inner: &Inner, wanted: Tag) -> Found<M> {
         let Tag::Collective(_) = wanted else { return Found::Nothing };
-        inner
-            .messages
-            .iter()
-            .find(|(tag, _)| matches!(tag, Tag::Collective(_)))
-            .map_or(Found::Nothing, |(tag, _)| Found::Other(*tag))
+        let is_collective = |(tag, _): &(Tag, Body)| matches!(tag, Tag::Collective(_));
+        if inner.messages.iter().any(is_collective) { Found::Other } else { Found::Nothing }
+    }
+
+    /// The oldest message of a collective that is not one of these.
+    pub(crate) fn stranger(&self, known: impl Fn(&CollectiveId) -> bool) -> Option<Tag> {
+        let inner = self.lock();
+        let of_others = |tag: &Tag| match tag {
+            Tag::User(_) => false,
+            Tag::Collective(id) => !known(id),
+        };
+        inner.messages.iter().map(|(tag, _)| *tag).find(of_others)
     }
 
     /// Number of given messages that lie in the box.

@@ -250,13 +250,22 @@ impl ThreadComm {
         self.wait(Wait::Receive { from, tag }, mailbox, || match find(mailbox) {
             Found::Message(message) => Ok(Some(message)),
             Found::Nothing => Ok(None),
-            Found::Other(theirs) => Err(self.mismatch(tag, from, theirs)),
+            // What lies there may belong to a launch that this rank has started, too, and not finished.
+            Found::Other => match mailbox.stranger(|id| self.has_begun(id)) {
+                Some(theirs) => Err(self.mismatch(tag, from, theirs)),
+                None => Ok(None),
+            },
             Found::OtherForm => Err(self.fail(Error::WrongBuffer {
                 what: "a message",
                 expected: "the form that both ranks use (lent by all, or given by all)".to_owned(),
                 found: format!("the other one, from rank {from} in {tag}"),
             })),
         })
+    }
+
+    /// Whether this rank has come to the collective of this number.
+    fn has_begun(&self, id: &CollectiveId) -> bool {
+        self.sequences.get(&id.axes).is_some_and(|&next| id.sequence < next)
     }
 
     fn count(&mut self, bytes: u64) {

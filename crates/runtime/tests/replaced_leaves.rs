@@ -20,6 +20,7 @@ fn alone(program: &Program) -> Plan {
         pins: BTreeMap::new(),
         reasons: BTreeMap::new(),
         buckets: Vec::new(),
+        waits: BTreeMap::new(),
     };
     memory::assign_slots(&mut plan);
     assert!(check::check(&plan, program).violations.is_empty());

@@ -13,6 +13,7 @@ use shardgrad_core::rules::{axis_rules, check};
 use shardgrad_core::{Layout, Mesh, Op, Placement, TensorType, Transition};
 use shardgrad_graph::{Node, NodeId, Output, OutputRole, Plan, Program, memory};
 use shardgrad_planner::combine::combined;
+use shardgrad_planner::overlap::overlapped;
 use shardgrad_planner::{Combine, Options};
 use smallvec::smallvec;
 
@@ -33,6 +34,7 @@ pub fn random_plan(program: &Program, mesh: &Mesh, seed: u64, wildness: u8) -> P
             pins: BTreeMap::new(),
             reasons: BTreeMap::new(),
             buckets: Vec::new(),
+            waits: BTreeMap::new(),
         },
         copies: vec![Vec::new(); program.nodes.len()],
         dice: Dice { seed, wildness, thrown: 0 },
@@ -47,7 +49,13 @@ pub fn random_plan(program: &Program, mesh: &Mesh, seed: u64, wildness: u8) -> P
     memory::assign_slots(&mut plan);
     // Every other plan has buckets.
     let combine = if seed % 2 == 1 { Combine::UpTo(1 << 16) } else { Combine::Off };
-    combined(plan, &Options { combine, ..Options::default() })
+    let plan = combined(plan, &Options { combine, ..Options::default() });
+    // Some of each kind have launches in flight, with all the memory that they want.
+    let memory_limit = Some(u64::MAX);
+    match seed % 3 {
+        0 => plan,
+        _ => overlapped(plan, &Options { memory_limit, ..Options::default() }),
+    }
 }
 
 struct Dice {

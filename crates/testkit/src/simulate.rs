@@ -51,8 +51,13 @@ impl Simulation {
 /// A leaf has no value; the plan cannot run: an op's blocks do not fit each other, a slot is empty or holds another shape, a
 /// schedule does not end.
 pub fn simulate(plan: &Plan, inputs: &BTreeMap<String, Value>) -> Result<Simulation, Error> {
-    let mut machine =
-        Machine { plan, slots: vec![BTreeMap::new(); plan.mesh.size()], bytes: Counts::default() };
+    let ranks = plan.mesh.size();
+    let mut machine = Machine {
+        plan,
+        slots: vec![BTreeMap::new(); ranks],
+        bytes: Counts::default(),
+        flights: Vec::new(),
+    };
     for id in plan.ids() {
         let node = plan.node(id);
         let Some(name) = node.leaf_name() else { continue };
@@ -76,6 +81,7 @@ pub fn simulate(plan: &Plan, inputs: &BTreeMap<String, Value>) -> Result<Simulat
             bucket => machine.launch(bucket)?,
         };
         machine.count(&staging);
+        machine.land(&ids)?;
         for slot in ids.iter().flat_map(|id| &frees[id.index()]) {
             for rank in &mut machine.slots {
                 rank.remove(slot);
@@ -110,6 +116,21 @@ struct Machine<'p> {
     plan: &'p Plan,
     slots: Vec<BTreeMap<u32, Value>>,
     bytes: Counts,
+    flights: Vec<Flight>,
+}
+
+/// A launch between its start and its wait.
+struct Flight {
+    wait: NodeId,
+    /// Members with their operands' values at the start, and their results.
+    members: Vec<(NodeId, Vec<Value>, Vec<Value>)>,
+    /// Of each rank.
+    staging: Vec<u64>,
+}
+
+/// A value that nothing was computed from: whoever reads it has read too early.
+fn nothing(like: &Value) -> Value {
+    Value::from_fn(&like.ty(), |_| if like.ty().dtype.is_float() { f64::NAN } else { -77.0 })
 }
 
 fn stuck(id: NodeId, problem: impl Into<String>) -> Error {
@@ -192,7 +213,8 @@ impl Machine<'_> {
             let sources: Result<Vec<Value>, Error> =
                 (0..ranks).map(|rank| self.read(operand, rank)).collect();
             let (from, to) = (plan.layout(operand), plan.layout(id));
-            let moved = exchange(plan, id, transition, from, to, &sources?)?;
+            let sources = sources?;
+            let moved = exchange(plan, id, transition, from, to, &sources)?;
             if transition.kind.is_collective() {
                 let largest = moved.sent.iter().max().copied().unwrap_or(0);
                 if node.ty.rank() == 0 {
@@ -202,14 +224,14 @@ impl Machine<'_> {
                     self.bytes.sent += largest;
                 }
             }
-            moves.push((id, moved));
+            moves.push((id, sources, moved));
         }
         self.bytes.launches += u64::from(counts);
         let mut staging = vec![0; ranks];
         for (rank, most) in staging.iter_mut().enumerate() {
             // By number of the round: to whom, from whom, and how much.
             let mut rounds: BTreeMap<usize, (Option<usize>, Option<usize>, u64)> = BTreeMap::new();
-            for (id, moved) in &moves {
+            for (id, _, moved) in &moves {
                 for round in &moved.rounds[rank] {
                     let together = rounds.entry(round.number).or_default();
                     for (known, peer) in
@@ -232,10 +254,48 @@ impl Machine<'_> {
         if let Some(id) = members.iter().find(|id| plan.node(**id).ty.dtype != dtype) {
             return Err(stuck(*id, format!("its launch moves {dtype}")));
         }
-        for (id, moved) in moves {
-            self.write(id, moved.results);
+        let last = members[members.len() - 1];
+        let wait = plan.wait(last);
+        let in_flight = wait > last;
+        let mut flight = Flight { wait, members: Vec::new(), staging: staging.clone() };
+        for (id, sources, moved) in moves {
+            if in_flight {
+                // Until the wait its slot holds nothing that anybody could use.
+                self.write(id, moved.results.iter().map(nothing).collect());
+                flight.members.push((id, sources, moved.results));
+            } else {
+                self.write(id, moved.results);
+            }
+        }
+        if in_flight {
+            self.flights.push(flight);
+            return Ok(vec![0; ranks]); // Counted with what is in flight.
         }
         Ok(staging)
+    }
+
+    /// Finishes launches that are waited for behind one of these nodes. Who changed their operands in between has spoilt
+    /// their results.
+    fn land(&mut self, ids: &[NodeId]) -> Result<(), Error> {
+        let plan = self.plan;
+        let (landed, flying) =
+            std::mem::take(&mut self.flights).into_iter().partition(|f| ids.contains(&f.wait));
+        self.flights = flying;
+        let landed: Vec<Flight> = landed;
+        for (id, sources, results) in landed.into_iter().flat_map(|flight| flight.members) {
+            let operand = plan.node(id).operands[0];
+            let mut spoilt = false;
+            if plan.slots[operand.index()] != plan.slots[id.index()] {
+                for (rank, source) in sources.iter().enumerate() {
+                    let bits =
+                        |v: &Value| v.to_f64s().into_iter().map(f64::to_bits).collect::<Vec<_>>();
+                    spoilt |= bits(&self.read(operand, rank)?) != bits(source);
+                }
+            }
+            let results = if spoilt { results.iter().map(nothing).collect() } else { results };
+            self.write(id, results);
+        }
+        Ok(())
     }
 
     fn write(&mut self, id: NodeId, results: Vec<Value>) {
@@ -245,9 +305,10 @@ impl Machine<'_> {
     }
 
     fn count(&mut self, staging: &[u64]) {
-        for (slots, staging) in self.slots.iter().zip(staging) {
+        for (rank, (slots, staging)) in self.slots.iter().zip(staging).enumerate() {
             let live: u64 = slots.values().map(|v| v.ty().bytes() as u64).sum();
-            self.bytes.peak = self.bytes.peak.max(live + staging);
+            let flying: u64 = self.flights.iter().map(|flight| flight.staging[rank]).sum();
+            self.bytes.peak = self.bytes.peak.max(live + flying + staging);
         }
     }
 }

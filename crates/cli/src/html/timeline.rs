@@ -40,10 +40,7 @@ pub(super) fn figure(planned: &Planned, machine: &Machine) -> Markup {
             seconds(event.end - event.start)
         )
     };
-    // Where the last result is computed; what is still under way then is waited for as well.
-    let computed =
-        timeline.events.iter().filter(|e| e.links.is_empty()).map(|e| e.end).fold(0.0, f64::max);
-    let exposed: Vec<&Event> = timeline.events.iter().filter(|e| e.stalled > 0.0).collect();
+    let exposed: Vec<&Event> = timeline.events.iter().filter(|e| e.stalled() > 0.0).collect();
     html! {
         svg viewBox=(format!("0 0 {} {}", px(LEFT + WIDTH + 20.0), px(bottom + 40.0))) role="img"
             aria-label="The schedule of a step" {
@@ -68,14 +65,9 @@ pub(super) fn figure(planned: &Planned, machine: &Machine) -> Markup {
                     height=(px(LANE - 8.0)) fill=(phase_colour(plan.node(event.node).phase)) { title { (name(event)) } }
             }
             @for event in &exposed {
-                rect.stalled x=(px(x(event.start - event.stalled))) y=(px(top(event) + 4.0))
-                    width=(px(x(event.start) - x(event.start - event.stalled))) height=(px(LANE - 8.0)) {
-                    title { (event.node) " waits: " (seconds(event.stalled)) }
-                }
-            }
-            @if summary.step_seconds > computed {
-                rect.stalled x=(px(x(computed))) y=(px(TOP + 4.0)) width=(px(x(summary.step_seconds) - x(computed))) height=(px(LANE - 8.0)) {
-                    title { "the step waits: " (seconds(summary.step_seconds - computed)) }
+                rect.stalled x=(px(x(event.waited_from))) y=(px(TOP + 4.0))
+                    width=(px(x(event.end) - x(event.waited_from))) height=(px(LANE - 8.0)) {
+                    title { "waits for " (event.nodes()) ": " (seconds(event.stalled())) }
                 }
             }
             path.axis d=(format!("M{} {}H{}", px(LEFT), px(bottom), px(LEFT + WIDTH))) {}

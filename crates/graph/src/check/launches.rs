@@ -1,5 +1,6 @@
-//! Buckets: collectives that the plan runs as one launch. They are of one kind over one group, none needs another's result,
-//! and no two of them use one slot. Their order is that of the nodes, the same on all ranks.
+//! Launches. Collectives of a bucket are of one kind over one group, none needs another's result, and no two of them use one
+//! slot. Waits are for launches, and stand behind them, where a step ends. The order of starts and waits is that of the
+//! nodes, the same on all ranks; what happens in between is for `schedule`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +39,32 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         }
         members(subject, index, bucket);
         slots(subject, index, bucket);
+    }
+    waits(subject);
+}
+
+/// Each wait is for a launch that was started, at a place where ranks can wait.
+fn waits(subject: &mut Subject<'_>) {
+    let plan = subject.plan;
+    let ends: BTreeSet<usize> = plan.steps().map(|step| step.end - 1).collect();
+    for (&start, &wait) in &plan.waits {
+        let start = NodeId(start);
+        let launch = plan.transition(start).is_some_and(|t| t.transition.kind.is_collective());
+        let problem = if !launch || !ends.contains(&start.index()) {
+            "which ends no launch; only collectives are waited for"
+        } else if wait <= start {
+            "which does not stand behind its start"
+        } else if !ends.contains(&wait.index()) {
+            "inside of a bucket, which runs as one"
+        } else {
+            continue;
+        };
+        let message = format!(
+            "the wait for {} is behind {}, {problem}",
+            subject.show(start),
+            subject.show(wait)
+        );
+        subject.violation("C074", Some(start), message);
     }
 }
 

@@ -6,8 +6,9 @@
 //! 2. *erasure* to the program keeps op, attributes and operands of every node, a transition mapping to its operand's
 //!    origin: an op may be repeated in several layouts, and nothing else may change;
 //! 3. outputs, pins, stored values and values carried from step to step have the layouts that are demanded;
-//! 4. slots, executed symbolically in node order, hold what each node reads when it reads it; and collectives that run as
-//!    one launch are of one kind over one group and independent of each other.
+//! 4. slots, executed symbolically in node order, hold what each node reads when it reads it; collectives that run as one
+//!    launch are of one kind over one group and independent of each other; and nobody touches the slots of a collective
+//!    between its start and its wait.
 //!
 //! From (1) and (2) it follows by induction over nodes that every node holds, in its layout, the value of its origin:
 //! a rule says that the op on local blocks gives a block (or term) of the op's global result, and a transition keeps the
@@ -91,6 +92,8 @@ pub const CODES: &[(&str, &str)] = &[
         "members of a bucket differ in kind, axes, algorithm, element type, reduction or group",
     ),
     ("C073", "a member of a bucket reads another's result, or two of them use one slot"),
+    ("C074", "a wait is for no launch, or does not stand behind its start at the end of a step"),
+    ("C075", "a node touches a slot of a collective between its start and its wait"),
     ("L001", "transitions lead back to a layout that the value already had"),
     ("L002", "no output needs the node"),
     ("L003", "no output needs the result of the collective"),

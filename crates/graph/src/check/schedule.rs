@@ -5,6 +5,8 @@
 //! ([`crate::memory::frees`]) is executed along and thereby checked; where results may live is judged by this module's
 //! own rules.
 
+use std::ops::Range;
+
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Op, TransitionKind};
 
@@ -29,6 +31,10 @@ struct Run<'s, 'a> {
     slots: Vec<Content>,
     /// The leaf that owns each slot.
     leaf_of: Vec<Option<NodeId>>,
+    /// The launch in flight that uses each slot.
+    in_flight: Vec<Option<NodeId>>,
+    /// Steps that are launches in flight.
+    flights: Vec<Range<usize>>,
     /// The node that computed the value of each node.
     value: Vec<NodeId>,
 }
@@ -40,6 +46,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         subject,
         slots: vec![Content::Unused; count],
         leaf_of: vec![None; count],
+        in_flight: vec![None; count],
+        flights: Vec::new(),
         value: Vec::with_capacity(count),
     };
     for id in plan.ids() {
@@ -55,6 +63,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         // A bucket reads all its operands before it makes its first result.
         step.clone().map(NodeId::from_index).for_each(|id| run.read(id));
         step.clone().map(NodeId::from_index).for_each(|id| run.define(id));
+        run.land(&step);
+        run.start(&step);
         for id in step.map(NodeId::from_index) {
             for &slot in &frees[id.index()] {
                 run.free(id, slot);
@@ -80,6 +90,58 @@ impl Run<'_, '_> {
         self.subject.plan.slots[id.index()] as usize
     }
 
+    /// Slots that a node reads or writes.
+    fn touched(&self, id: NodeId) -> Vec<usize> {
+        let operands = &self.subject.plan.node(id).operands;
+        operands.iter().chain([&id]).map(|&o| self.slot(o)).collect()
+    }
+
+    /// A launch that is not waited for at once keeps its slots.
+    fn start(&mut self, step: &Range<usize>) {
+        let last = NodeId::from_index(step.end - 1);
+        if self.subject.plan.wait(last) > last {
+            self.flights.push(step.clone());
+            for id in step.clone().map(NodeId::from_index) {
+                for slot in self.touched(id) {
+                    self.in_flight[slot] = Some(last);
+                }
+            }
+        }
+    }
+
+    /// Launches that are waited for behind a step.
+    fn land(&mut self, step: &Range<usize>) {
+        let plan = self.subject.plan;
+        let lands = |flight: &Range<usize>| {
+            step.contains(&plan.wait(NodeId::from_index(flight.end - 1)).index())
+        };
+        let landed: Vec<Range<usize>> = self.flights.iter().filter(|f| lands(f)).cloned().collect();
+        self.flights.retain(|flight| !lands(flight));
+        for id in landed.into_iter().flatten().map(NodeId::from_index) {
+            for slot in self.touched(id) {
+                self.in_flight[slot] = None;
+            }
+        }
+    }
+
+    /// Nobody touches what is in flight. A leaf is there from the start, and does nothing.
+    fn keep_off(&mut self, id: NodeId) {
+        if self.subject.plan.node(id).leaf_role().is_some() {
+            return;
+        }
+        for slot in self.touched(id) {
+            if let Some(last) = self.in_flight[slot] {
+                let message = format!(
+                    "{} touches slot {slot}, which {} uses until it is waited for behind {}; wait earlier",
+                    self.subject.show(id),
+                    self.subject.show(last),
+                    self.subject.show(self.subject.plan.wait(last))
+                );
+                self.subject.violation("C075", Some(id), message);
+            }
+        }
+    }
+
     fn store_leaf(&mut self, id: NodeId) {
         let slot = self.slot(id);
         if let Some(other) = self.leaf_of[slot] {
@@ -96,6 +158,7 @@ impl Run<'_, '_> {
     }
 
     fn read(&mut self, id: NodeId) {
+        self.keep_off(id);
         let plan = self.subject.plan;
         for &operand in &plan.node(id).operands {
             let slot = self.slot(operand);

@@ -105,6 +105,9 @@ fn label(plan: &Plan, program: &Program, id: NodeId) -> String {
         if let Some(bucket) = plan.buckets.iter().position(|bucket| bucket.contains(&id)) {
             lines.push(format!("bucket {bucket}"));
         }
+        if plan.wait(id) > id {
+            lines.push(format!("waited for behind {}", plan.wait(id)));
+        }
     }
     lines.join("\n")
 }

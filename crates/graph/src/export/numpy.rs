@@ -38,6 +38,7 @@ use crate::program::Program;
 ///     pins: program.pins.clone(),
 ///     reasons: Default::default(),
 ///     buckets: Vec::new(),
+///     waits: Default::default(),
 ///     mesh,
 /// };
 /// let script = export::numpy(&plan, &program);

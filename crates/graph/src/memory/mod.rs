@@ -8,7 +8,8 @@
 //!   local block on every rank, same element type, and the value in the slot is neither read later nor an output.
 //! * A leaf's slot is never overwritten, except that of a parameter or of state by the node that is its update.
 //! * Everything else gets a slot of its own.
-//! * A slot is freed after the last node that reads or makes a value in it, or after the last node of its bucket. Slots of
+//! * A slot is freed after the last node that reads or makes a value in it, or after the last node of its bucket, or
+//!   after the node behind which its collective is waited for. Slots of
 //!   leaves and of outputs live to the end of the step; leaves are there from its start.
 //!
 //! All of it is linear in the number of nodes and operands.
@@ -25,7 +26,7 @@ use shardgrad_core::{Mesh, Op, TransitionKind};
 use crate::node::{Node, NodeId, OutputRole};
 use crate::plan::{Plan, SlotId};
 
-pub use peak::{Categories, Peak, Stored, peak, profile};
+pub use peak::{Categories, Peak, Stored, loads, peak, profile, staging};
 
 /// Whether the node's result is its operand's buffer under another name.
 #[must_use]
@@ -151,15 +152,18 @@ pub fn assign_slots(plan: &mut Plan) {
     plan.slots = slots;
 }
 
-/// The slots to free after each node, in order of their numbers. What a bucket touches lives to its last node.
+/// The slots to free after each node, in order of their numbers. What a launch touches lives to its last
+/// node, and on until it is waited for.
 #[must_use]
 pub fn frees(plan: &Plan) -> Vec<Vec<SlotId>> {
     let mut last: BTreeMap<SlotId, usize> = BTreeMap::new();
     for step in plan.steps() {
-        let end = step.end - 1;
+        // What a launch touches is needed until it is waited for.
+        let end = plan.wait(NodeId::from_index(step.end - 1)).index();
         for id in step.map(NodeId::from_index) {
             for touched in plan.node(id).operands.iter().chain([&id]) {
-                last.insert(plan.slots[touched.index()], end);
+                let known = last.entry(plan.slots[touched.index()]).or_default();
+                *known = end.max(*known);
             }
         }
     }

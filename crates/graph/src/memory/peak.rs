@@ -2,6 +2,7 @@
 //!
 //! While node i runs, its operands' slots, its own slot and all slots still to be read are live, and the staging of its
 //! collective with them. At the last node of a bucket the operands and results of all its members are.
+//! A launch that is in flight keeps them and its staging until it is waited for.
 
 use serde::{Deserialize, Serialize};
 use shardgrad_core::launch::Member;
@@ -98,6 +99,8 @@ struct Timeline<'a> {
     staging: Vec<Option<usize>>,
     /// The slots that die after each node.
     frees: Vec<Vec<SlotId>>,
+    /// Launches that are waited for behind each node, other than at once.
+    lands: Vec<Vec<NodeId>>,
 }
 
 impl<'a> Timeline<'a> {
@@ -129,7 +132,13 @@ impl<'a> Timeline<'a> {
                 members => Some(sizes.bucket(members)),
             };
         }
-        Self { plan, sizes, slots, born, staging, frees: super::frees(plan) }
+        let mut lands: Vec<Vec<NodeId>> = vec![Vec::new(); plan.nodes.len()];
+        for last in plan.waits.keys().copied().map(NodeId) {
+            if plan.wait(last) > last {
+                lands[plan.wait(last).index()].push(last);
+            }
+        }
+        Self { plan, sizes, slots, born, staging, frees: super::frees(plan), lands }
     }
 
     fn bytes(&self, slot: SlotId, rank: usize) -> u64 {
@@ -139,6 +148,13 @@ impl<'a> Timeline<'a> {
     fn staging(&self, id: NodeId, rank: usize) -> u64 {
         let column = self.staging.get(id.index()).copied().flatten();
         column.map_or(0, |column| self.sizes.on(column, rank))
+    }
+
+    /// Bytes of messages of launches that are in flight behind a node.
+    fn flying(&self, id: NodeId, rank: usize, before: u64) -> u64 {
+        let landed: u64 = self.lands[id.index()].iter().map(|&l| self.staging(l, rank)).sum();
+        let starts = self.plan.wait(id) > id;
+        before + if starts { self.staging(id, rank) } else { 0 } - landed
     }
 
     fn stored(&self, rank: usize) -> Stored {
@@ -155,18 +171,26 @@ impl<'a> Timeline<'a> {
         stored
     }
 
-    /// The peak of one rank, and the first node at which it is reached.
-    fn run(&self, rank: usize) -> (u64, NodeId) {
+    /// What is live on a rank while each node runs, in bytes.
+    fn walk(&self, rank: usize, mut each: impl FnMut(NodeId, u64)) {
         let mut live = self.stored(rank).total();
-        let mut most = (live, NodeId(0));
+        let mut flying = 0;
         for id in self.plan.ids() {
             live += self.born[id.index()].map_or(0, |slot| self.bytes(slot, rank));
-            let now = live + self.staging(id, rank);
+            each(id, live + flying + self.staging(id, rank));
+            flying = self.flying(id, rank, flying);
+            live -= self.frees[id.index()].iter().map(|&slot| self.bytes(slot, rank)).sum::<u64>();
+        }
+    }
+
+    /// The peak of one rank, and the first node at which it is reached.
+    fn run(&self, rank: usize) -> (u64, NodeId) {
+        let mut most = (self.stored(rank).total(), NodeId(0));
+        self.walk(rank, |id, now| {
             if now > most.0 {
                 most = (now, id);
             }
-            live -= self.frees[id.index()].iter().map(|&slot| self.bytes(slot, rank)).sum::<u64>();
-        }
+        });
         most
     }
 
@@ -176,6 +200,7 @@ impl<'a> Timeline<'a> {
         let mut held = Categories { inputs, parameters, state, ..Categories::default() };
         // The phase of the value in each live slot that is no leaf's.
         let mut phases: Vec<Option<Phase>> = vec![None; self.slots.len()];
+        let mut flying = 0;
         let nodes = self.plan.ids().map(|id| {
             let slot = self.plan.slots[id.index()];
             if self.slots[slot as usize].is_some_and(|s| s.role.is_none()) {
@@ -185,7 +210,9 @@ impl<'a> Timeline<'a> {
                 }
                 *held.results_of(phase) += bytes;
             }
-            let now = Categories { staging: self.staging(id, rank), ..held };
+            let staging = flying + self.staging(id, rank);
+            flying = self.flying(id, rank, flying);
+            let now = Categories { staging, ..held };
             for &slot in &self.frees[id.index()] {
                 if let Some(old) = phases[slot as usize].take() {
                     *held.results_of(old) -= self.bytes(slot, rank);
@@ -204,6 +231,26 @@ impl<'a> Timeline<'a> {
 #[must_use]
 pub fn profile(plan: &Plan, rank: usize) -> Vec<Categories> {
     Timeline::of(plan).profile(rank)
+}
+
+/// The most bytes of messages that any rank stages for each launch, at its last node; 0 elsewhere.
+#[must_use]
+pub fn staging(plan: &Plan) -> Vec<u64> {
+    let timeline = Timeline::of(plan);
+    let ranks = timeline.sizes.classes().0;
+    let most = |id| ranks.iter().map(|&rank| timeline.staging(id, rank)).max().unwrap_or(0);
+    plan.ids().map(most).collect()
+}
+
+/// The most that any rank of a plan whose slots are assigned holds while each node runs.
+#[must_use]
+pub fn loads(plan: &Plan) -> Vec<u64> {
+    let timeline = Timeline::of(plan);
+    let mut loads = vec![0; plan.nodes.len()];
+    for rank in timeline.sizes.classes().0 {
+        timeline.walk(rank, |id, now| loads[id.index()] = now.max(loads[id.index()]));
+    }
+    loads
 }
 
 /// The peak of a plan whose slots are assigned.

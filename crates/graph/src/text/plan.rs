@@ -1,5 +1,5 @@
 //! Plans as text, for reading: layouts on every node, transitions set off with what they change and send, and with the
-//! bucket that they are launched in.
+//! bucket that they are launched in and the node behind which they are waited for.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,7 +65,10 @@ impl Named<'_> {
             };
             let bucket = plan.buckets.iter().position(|bucket| bucket.contains(&id));
             let bucket = bucket.map_or(String::new(), |index| format!(", bucket {index}"));
-            format!(", {bytes} bytes{by}{bucket}")
+            let wait = plan.wait(id);
+            let wait =
+                if wait > id { format!(", waited for behind {wait}") } else { String::new() };
+            format!(", {bytes} bytes{by}{bucket}{wait}")
         } else {
             ", local".to_owned()
         };

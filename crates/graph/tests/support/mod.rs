@@ -31,6 +31,7 @@ impl<'a> Draft<'a> {
             pins: BTreeMap::new(),
             reasons: BTreeMap::new(),
             buckets: Vec::new(),
+            waits: BTreeMap::new(),
         };
         Self { program, plan, current: BTreeMap::new() }
     }

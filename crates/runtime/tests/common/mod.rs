@@ -113,6 +113,7 @@ pub(crate) fn random_plan(program: &Program, mesh: &Mesh, dice: &mut Dice) -> Pl
         pins: BTreeMap::new(),
         reasons: BTreeMap::new(),
         buckets: Vec::new(),
+        waits: BTreeMap::new(),
     };
     let layouts = (0..=4).map(|rank| layouts_of(mesh, rank)).collect();
     let mut draft = Draft { mesh, plan, layouts };

@@ -10,8 +10,11 @@ use super::{Fault, Mutant};
 pub fn mutants(plan: &Plan) -> Vec<Mutant> {
     let mut all = Vec::new();
     bucket_mutants(plan, &mut all);
+    wait_mutants(plan, &mut all);
     let mut apart = plan.clone();
     apart.buckets.clear();
+    apart.waits.clear();
+    memory::assign_slots(&mut apart);
     let plan = &apart;
     for id in plan.ids() {
         if let Op::Transition(transition) = plan.node(id).op {
@@ -302,6 +305,34 @@ fn bucket_mutants(plan: &Plan, all: &mut Vec<Mutant>) {
         let behind = NodeId::from_index(last.index() + 1);
         if behind.index() < plan.nodes.len() {
             push(format!("{behind} too"), with([bucket.as_slice(), &[behind]].concat()));
+        }
+    }
+}
+
+/// Each launch is waited for at other places, slots as they were; and what is no launch is waited for.
+fn wait_mutants(plan: &Plan, all: &mut Vec<Mutant>) {
+    let count = plan.nodes.len();
+    for launch in plan.launches() {
+        let Some(last) = launch.last().map(|t| t.id) else { continue };
+        let now = plan.wait(last);
+        let places =
+            [last.index() + 1, last.index() + 2, now.index() + 1, now.index() + 2, count - 1];
+        let mut tried: Vec<NodeId> = Vec::new();
+        for wait in places.into_iter().filter(|&at| at < count).map(NodeId::from_index) {
+            if wait == now || tried.contains(&wait) {
+                continue;
+            }
+            tried.push(wait);
+            let mut mutant = plan.clone();
+            mutant.waits.insert(last.0, wait);
+            let what = format!("{last} behind {wait} instead of {now}");
+            all.push(Mutant { fault: Fault::OtherWait, what, plan: mutant });
+        }
+        if let Some(&operand) = plan.node(last).operands.first() {
+            let mut mutant = plan.clone();
+            mutant.waits.insert(operand.0, last);
+            let what = format!("{operand} behind {last}");
+            all.push(Mutant { fault: Fault::OtherWait, what, plan: mutant });
         }
     }
 }

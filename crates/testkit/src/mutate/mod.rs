@@ -49,11 +49,13 @@ pub enum Fault {
     Reordered,
     /// A launch has a member that does not belong to it, or one twice.
     OtherBucket,
+    /// A launch is waited for elsewhere.
+    OtherWait,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 16] = [
         Fault::Drop,
         Fault::Repeat,
         Fault::OtherAxes,
@@ -69,6 +71,7 @@ impl Fault {
         Fault::SlotReused,
         Fault::Reordered,
         Fault::OtherBucket,
+        Fault::OtherWait,
     ];
 
     /// What it does, as documented.
@@ -90,6 +93,7 @@ impl Fault {
             Fault::SlotReused => "slot reused too early",
             Fault::Reordered => "order of nodes exchanged",
             Fault::OtherBucket => "launch with a wrong member",
+            Fault::OtherWait => "wait moved",
         }
     }
 }
@@ -127,6 +131,9 @@ impl Fault {
             Fault::Reordered => "neither node needs the other, or the other's slot",
             Fault::OtherBucket => {
                 "collectives of one kind may share a launch; so could others whose peers happen to be the same"
+            }
+            Fault::OtherWait => {
+                "nobody touches the launch's buffers in between, or it is waited for earlier"
             }
         }
     }
