@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use shardgrad_core::launch::{self, Member};
-use shardgrad_core::timing::{largest_bytes, op_seconds, transition_seconds};
+use shardgrad_core::timing::{op_seconds, transition_seconds};
 use shardgrad_core::{AxisSet, Layout, Machine};
 use shardgrad_graph::plan::PlannedTransition;
 use shardgrad_graph::{NodeId, Plan, memory};
