@@ -108,8 +108,8 @@ fn every_rule_of_every_op_makes_the_blocks_of_the_unsharded_result() {
             walked += count;
         }
     }
-    // 3,016 when this was written; a new op adds to it, a rule that vanishes does not go unnoticed.
-    assert!(walked >= 3_016, "{walked}");
+    // 4,075 when this was written; a new op adds to it, a rule that vanishes does not go unnoticed.
+    assert!(walked >= 4_075, "{walked}");
 }
 
 #[test]
