@@ -2,7 +2,8 @@
 
 use shardgrad_graph::{NodeId, OutputRole, Plan, memory};
 
-/// The plan with its nodes in another order, which must put operands before their readers; its slots assigned anew.
+/// The plan with its nodes in another order, which must put operands before their readers; its slots assigned anew, and
+/// every launch waited for at once.
 pub(crate) fn permuted(plan: &Plan, order: &[NodeId]) -> Plan {
     let mut place = vec![NodeId(0); plan.nodes.len()];
     for (at, id) in order.iter().enumerate() {
@@ -32,11 +33,7 @@ pub(crate) fn permuted(plan: &Plan, order: &[NodeId]) -> Plan {
     for id in moved.buckets.iter_mut().flatten() {
         *id = place[id.index()];
     }
-    moved.waits = plan
-        .waits
-        .iter()
-        .filter_map(|(start, wait)| Some((place.get(*start as usize)?.0, place[wait.index()])))
-        .collect();
+    moved.waits.clear();
     memory::assign_slots(&mut moved);
     moved
 }

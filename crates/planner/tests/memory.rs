@@ -14,7 +14,8 @@ use shardgrad_planner::memory::{order::updates_early, regather};
 use shardgrad_planner::problem::{Builder, Problem, Weighing};
 use shardgrad_planner::search::Factor;
 use shardgrad_planner::{
-    Error, Free, LayoutRequest, Objective, Options, Planned, Redundant, build, pareto, plan,
+    Combine, Error, Free, LayoutRequest, Objective, Options, Planned, Redundant, build, pareto,
+    plan,
 };
 
 fn mesh(text: &str) -> Mesh {
@@ -248,6 +249,11 @@ fn four_hundred_gigabytes_fit_on_devices_of_eighty() {
     limited(&adam, 64, 80 * GB).unwrap();
 }
 
+/// Every collective by itself, and waited for at once: the plans that peaks are compared of.
+fn apart() -> Options {
+    Options { combine: Combine::Off, blocking: true, ..Options::default() }
+}
+
 #[test]
 fn memory_decides_whether_gathered_parameters_are_kept() {
     let layer =
@@ -258,9 +264,7 @@ fn memory_decides_whether_gathered_parameters_are_kept() {
     let program = spec.training_program().unwrap();
     let (m, request) = (mesh("x=4"), "fsdp".parse::<LayoutRequest>().unwrap());
     let of = |memory_limit| {
-        // The peak is that of the plan before its collectives are combined.
-        let combine = shardgrad_planner::Combine::Off;
-        let options = Options { memory_limit, combine, ..Options::default() };
+        let options = Options { memory_limit, ..apart() };
         plan(&program, &m, &request, &options)
     };
     let kept = of(None).unwrap();
@@ -411,7 +415,7 @@ fn limits_on_two_axes_give_the_best_of_all_plans_that_fit() {
                 Free::Splits => Redundant::Allow,
                 Free::Nothing | Free::All => Redundant::Never,
             };
-            let mut options = Options { objective, redundant, ..Options::default() };
+            let mut options = Options { objective, redundant, ..apart() };
             let mut peak = memory::peak(&plan(&program, &m, request, &options).unwrap().plan).bytes;
             // Down the front, each limit just below the last plan's peak.
             for _ in 0..limits {

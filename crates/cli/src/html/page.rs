@@ -104,7 +104,7 @@ fn section(
             p { "One rectangle per rank, the first dim downwards; filled: held complete; hatched: a term of a pending sum." }
             @if let Some(pictures) = pictures { (pictures.rows(made)) }
             h3 { "Schedule" }
-            p { "A step on paper, by the machine model: collectives run beside computing, from where their operand is made until somebody reads the result." }
+            p { "A step on paper, by the machine model: launches run beside computing, from where the plan starts them to where it waits for them." }
             (wide("Schedule", &timeline::figure(made, machine)))
             h3 { "Memory over the step" }
             (wide("Memory over the step", &memory::figure(made, limit)))

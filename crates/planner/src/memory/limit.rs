@@ -122,9 +122,6 @@ pub fn plan(
         free.plan = early.plan;
         return Ok(free);
     }
-    if options.objective != Objective::Memory && memory::peak(&free.plan).bytes <= limit {
-        return Ok(free);
-    }
     let least_memory = search.least_stored()?;
     let mut best = Best {
         limit,
