@@ -12,6 +12,7 @@ use shardgrad::graph::plan_file::PlanFile;
 use shardgrad::graph::text::{display_plan, parse_program};
 use shardgrad::{Dataset, LayoutFile, ModelFile, dataset::TargetColumns, parse_machine};
 use shardgrad_core::{DType, Layout, LayoutSpec, Mesh};
+use shardgrad_graph::{Model, StackLayer};
 use shardgrad_planner::LayoutRequest;
 use shardgrad_runtime::Checkpoint;
 use shardgrad_testkit::tensor_file::{from_npy, from_safetensors};
@@ -90,7 +91,11 @@ pub fn model(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let Some(model) = judged_lines(input, ModelFile::parse(Path::new(FILE), text)) else { return };
     // Programs of many micro-batches are long by right.
-    let is_small = model.spec.micro_batches <= 4 && model.spec.layers.len() <= 8;
+    let layers: usize = match &model.spec {
+        Model::Mlp(spec) => spec.layers.len(),
+        Model::Stack(spec) => spec.layers.iter().map(StackLayer::count).sum(),
+    };
+    let is_small = *model.spec.micro_batches() <= 4 && layers <= 8;
     if is_small && let Some(program) = judged_lines(input, model.spec.training_program()) {
         program.validate().expect("the program of a model is valid");
     }

@@ -50,8 +50,11 @@ fn run_on(backend: &Backend, args: &MeasureArgs) -> Result<(), Failure> {
         let planned = backend.together(planned)?;
         let predicted = predict(planned.plan(), &machine).seconds;
         let mut trainer = backend.trainer(&planned)?;
-        let took = steps(&mut trainer, &batch(training.spec()), usize::from(args.steps))
-            .map_err(Failure::no)?;
+        let Some(spec) = training.spec().mlp() else {
+            return Err(Failure::input("`stack`: a model with [[layer]] was expected"));
+        };
+        let took =
+            steps(&mut trainer, &batch(spec), usize::from(args.steps)).map_err(Failure::no)?;
         table.push_str(&format!(
             "{:<28} {:>12} {:>12} {:>20.2}\n",
             planned.plan().layout,

@@ -52,7 +52,11 @@ fn work(args: &TrainArgs, threads: bool) -> Result<Work, Failure> {
     let training = request::training(&args.model)?;
     let layout = args.layout.clone().unwrap_or_else(|| default_layout(&args.mesh));
     let training = request::with_layout(training, &layout, None)?;
-    let spec = training.spec().clone();
+    let Some(spec) = training.spec().mlp().cloned() else {
+        return Err(Failure::input(
+            "`stack`: a model with [[layer]] was expected, which trains on rows of numbers; compare, plan and simulate take both",
+        ));
+    };
     if spec.optimizer == Optimizer::None {
         return Err(Failure::input(
             "`optimizer` is none, so there is nothing to train; sgd, momentum, adam or adamw was expected",
@@ -234,7 +238,9 @@ impl<'a> Run<'a> {
     /// prediction; the first step on threads, and with `verify` every step, to the dense run.
     fn epoch(&mut self, epoch: u64, args: &TrainArgs, bar: &ProgressBar) -> Result<f64, Failure> {
         let (verify, Work { data, planned, training, .. }) = (args.verify, self.work);
-        let spec = training.spec();
+        let Some(spec) = training.spec().mlp() else {
+            return Err(Failure::input("`stack`: a model with [[layer]] was expected"));
+        };
         if verify && self.free.is_none() {
             let mut free = dense(planned, spec)?;
             let here = self.trainer.checkpoint().map_err(Failure::no)?;

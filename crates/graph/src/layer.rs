@@ -4,11 +4,12 @@
 use std::panic::Location;
 
 use serde::{Deserialize, Serialize};
-use shardgrad_core::ops::Labels;
+use shardgrad_core::Op;
+use shardgrad_core::ops::{Einsum, Labels};
 
-use crate::builder::Var;
+use crate::builder::{Graph, Var};
 use crate::error::Error;
-use crate::program::Layer;
+use crate::program::{Half, Layer};
 
 /// What follows the affine map of a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -71,6 +72,70 @@ impl std::fmt::Display for Activation {
     }
 }
 
+/// How a layer contracts its input with its weight: an einsum of two operands, and which of its labels are the input and
+/// the output features that presets split.
+///
+/// Labels of the input that the result keeps are the batch's. A weight of more dims than two, as in attention
+/// (`bsd,dhk->bshk`), names the one dim on either side that is worth splitting: the heads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Form {
+    einsum: Einsum,
+    in_label: char,
+    out_label: char,
+    half: Option<Half>,
+}
+
+impl Form {
+    /// A form from its einsum, its two labels, and its place in a pair.
+    ///
+    /// ```
+    /// use shardgrad_graph::{Half, layer::Form};
+    /// let queries = Form::new("bsd,dhk->bshk", 'd', 'h', Some(Half::Opens))?;
+    /// assert!(Form::new("bsd,dhk->bshk", 'x', 'h', None).is_err());
+    /// # Ok::<(), shardgrad_graph::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The text is no einsum of two operands, or its weight lacks one of the labels.
+    #[track_caller]
+    pub fn new(
+        spec: &str,
+        in_label: char,
+        out_label: char,
+        half: Option<Half>,
+    ) -> Result<Self, Error> {
+        let at = Location::caller();
+        let einsum: Einsum = spec.parse().map_err(|source| Error::Op { source, at })?;
+        let weight = einsum.operands().get(1);
+        if !weight.is_some_and(|w| [in_label, out_label].iter().all(|l| w.contains(l))) {
+            return Err(Error::Bad {
+                op: "layer",
+                found: spec.to_owned(),
+                problem: format!(
+                    "its second operand, the weight, must have labels `{in_label}` and `{out_label}`"
+                ),
+                at,
+            });
+        }
+        Ok(Self { einsum, in_label, out_label, half })
+    }
+
+    /// The linear layer over the last dim of an input with this many dims: `bi,io->bo`, `bsi,io->bso`.
+    fn linear(rank: usize, half: Option<Half>) -> Result<Self, Error> {
+        Self::new(if rank == 3 { "bsi,io->bso" } else { "bi,io->bo" }, 'i', 'o', half)
+    }
+
+    /// Labels of the weight, if they are not the input's and the output's.
+    fn weight_labels(&self) -> Labels {
+        let weight = &self.einsum.operands()[1];
+        if weight.as_slice() == [self.in_label, self.out_label] {
+            Labels::new()
+        } else {
+            weight.clone()
+        }
+    }
+}
+
 impl<'g> Var<'g> {
     /// A linear layer: activation(x · w + b) over the last dim of x, `[batch, in]` or `[batch, sequence, in]`.
     /// Weight `[in, out]`, bias `[out]`. The layer is recorded, and its output is named `h0`, `h1` … by its index.
@@ -96,21 +161,50 @@ impl<'g> Var<'g> {
         b: Option<Var<'_>>,
         activation: Activation,
     ) -> Result<Var<'g>, Error> {
-        let graph = self.graph();
-        let index = u32::try_from(graph.layer_count()).unwrap_or(u32::MAX);
-        let output = self.affine(w, b, activation, index)?;
-        let output = output.named(&format!("h{index}"))?;
-        let spec = spec_of(self.ty().rank());
-        graph.record_layer(Layer {
+        let index = next_layer(self.graph());
+        let output = self.affine(w, b, activation, index)?.named(&format!("h{index}"))?;
+        self.record(w, b, output, &Form::linear(self.ty().rank(), None)?);
+        Ok(output)
+    }
+
+    /// A layer of any form: activation(x · w + b), the bias over the last dims of the product. It is recorded and its output
+    /// named, unless `again` is the index of the layer, recorded before, of which this is another use.
+    ///
+    /// Returns the output and the index of the layer.
+    ///
+    /// # Errors
+    /// Shapes do not fit, or the name of the output is taken.
+    #[track_caller]
+    pub fn layer(
+        self,
+        (w, b): (Var<'_>, Option<Var<'_>>),
+        activation: Activation,
+        form: &Form,
+        name: &str,
+        again: Option<u32>,
+    ) -> Result<(Var<'g>, u32), Error> {
+        let index = again.unwrap_or_else(|| next_layer(self.graph()));
+        let output = self.contracted(w, b, activation, form, index)?;
+        if again.is_none() {
+            self.record(w, b, output.named(name)?, form);
+        }
+        Ok((output, index))
+    }
+
+    fn record(self, w: Var<'_>, b: Option<Var<'_>>, output: Var<'_>, form: &Form) {
+        let einsum = &form.einsum;
+        let batch = einsum.operands()[0].iter().filter(|l| einsum.result().contains(l));
+        self.graph().record_layer(Layer {
             input: self.id(),
             weight: w.id(),
             bias: b.map(Var::id),
             output: output.id(),
-            batch: spec.chars().take_while(|&l| l != 'i').collect::<Labels>(),
-            in_label: 'i',
-            out_label: 'o',
+            batch: batch.copied().collect(),
+            in_label: form.in_label,
+            out_label: form.out_label,
+            weight_labels: form.weight_labels(),
+            half: form.half,
         });
-        Ok(output)
     }
 
     /// The ops of [`Var::linear`], the contraction belonging to the layer with this index; nothing is recorded.
@@ -122,7 +216,6 @@ impl<'g> Var<'g> {
         activation: Activation,
         index: u32,
     ) -> Result<Var<'g>, Error> {
-        let graph = self.graph();
         let at = Location::caller();
         let (x_ty, w_ty) = (self.ty(), w.ty());
         let bad = |problem: &str| {
@@ -145,14 +238,30 @@ impl<'g> Var<'g> {
         if b.is_some_and(|b| b.ty().shape.as_slice() != &w_ty.shape[1..]) {
             return bad("the bias must be [out], out being the weight's last extent");
         }
+        self.contracted(w, b, activation, &Form::linear(x_ty.rank(), None)?, index)
+    }
+
+    /// The ops of [`Var::layer`].
+    #[track_caller]
+    fn contracted(
+        self,
+        w: Var<'_>,
+        b: Option<Var<'_>>,
+        activation: Activation,
+        form: &Form,
+        index: u32,
+    ) -> Result<Var<'g>, Error> {
+        let graph = self.graph();
         let outside = graph.set_layer(Some(index));
-        let product = self.einsum(spec_of(x_ty.rank()), w);
+        let product = graph.apply(Op::Einsum(form.einsum.clone()), &[self, w]);
         graph.set_layer(outside);
         let product = product?;
         let sum = match b {
             Some(b) => {
                 let shape = product.shape();
-                product.add(b.broadcast(&[shape.len() - 1], &shape)?)?
+                let dims: Vec<usize> =
+                    (shape.len().saturating_sub(b.ty().rank())..shape.len()).collect();
+                product.add(b.broadcast(&dims, &shape)?)?
             }
             None => product,
         };
@@ -160,7 +269,7 @@ impl<'g> Var<'g> {
     }
 }
 
-/// The contraction of a layer whose input has this many dims.
-fn spec_of(rank: usize) -> &'static str {
-    if rank == 3 { "bsi,io->bso" } else { "bi,io->bo" }
+/// The index of the layer that is recorded next.
+pub(crate) fn next_layer(graph: &Graph) -> u32 {
+    u32::try_from(graph.layer_count()).unwrap_or(u32::MAX)
 }

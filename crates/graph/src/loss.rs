@@ -90,21 +90,3 @@ impl std::fmt::Display for Loss {
         f.write_str(self.name())
     }
 }
-
-impl<'g> Var<'g> {
-    /// log softmax over one dim: x − m − log Σ exp(x − m), m the maximum over the dim.
-    ///
-    /// The result does not depend on m, so no gradient flows through it, at any order; it only keeps exp in range.
-    ///
-    /// # Errors
-    /// The dim is not there, or the value is not a float.
-    #[track_caller]
-    pub fn log_softmax(self, dim: usize) -> Result<Var<'g>, Error> {
-        let shape = self.shape();
-        let kept: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).collect();
-        let shift = self.max(&[dim])?.stop_gradient()?.broadcast(&kept, &shape)?;
-        let shifted = self.sub(shift)?;
-        let log_sum = shifted.exp()?.sum(&[dim])?.log()?;
-        shifted.sub(log_sum.broadcast(&kept, &shape)?)
-    }
-}

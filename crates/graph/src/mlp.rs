@@ -2,13 +2,15 @@
 
 mod program;
 
+pub(crate) use program::{accumulate, name_gradient, update};
+
 use serde::{Deserialize, Serialize};
 use shardgrad_core::DType;
 
 use crate::error::Error;
 use crate::layer::Activation;
 use crate::loss::Loss;
-use crate::optim::Optimizer;
+use crate::optim::{Optimizer, Schedule};
 
 /// One linear layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,12 @@ pub struct MlpSpec {
     /// How parameters are updated.
     #[serde(default)]
     pub optimizer: Optimizer,
+    /// How the learning rate goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
+    /// Gradients are scaled down so that the norm of all of them together is at most this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
     /// Parts of the batch whose gradients are added before the update.
     #[serde(default = "default_micro_batches")]
     pub micro_batches: usize,
@@ -104,6 +112,8 @@ impl MlpSpec {
             seed: 0,
             loss: default_loss(),
             optimizer: Optimizer::None,
+            schedule: None,
+            clip_norm: None,
             micro_batches: 1,
             input_gradient: false,
             layers: Vec::new(),
@@ -159,6 +169,26 @@ impl MlpSpec {
                 return bad(key, pair[1].inputs.to_string(), &problem);
             }
         }
-        self.optimizer.validate()
+        valid_updates(self.optimizer, self.schedule, self.clip_norm)
     }
+}
+
+/// Checks what is said about updates.
+pub(crate) fn valid_updates(
+    optimizer: Optimizer,
+    schedule: Option<Schedule>,
+    clip_norm: Option<f64>,
+) -> Result<(), Error> {
+    let bad = |key: &str, found: String, problem: &str| {
+        Err(Error::BadModel { key: key.to_owned(), found, problem: problem.to_owned() })
+    };
+    if let Some(limit) = clip_norm.filter(|limit| !(*limit > 0.0 && limit.is_finite())) {
+        return bad("clip_norm", limit.to_string(), "it must be positive and finite");
+    }
+    if optimizer == Optimizer::None && (schedule.is_some() || clip_norm.is_some()) {
+        let key = if schedule.is_some() { "schedule" } else { "clip_norm" };
+        return bad(key, "given".to_owned(), "without an optimizer nothing is updated");
+    }
+    schedule.map_or(Ok(()), Schedule::validate)?;
+    optimizer.validate()
 }

@@ -8,14 +8,25 @@ use shardgrad_core::{LayoutSpec, TensorType};
 
 use crate::node::{Node, NodeId, Output};
 
+/// What a layer is to its neighbour in a pair of which the first is split by output and the second by input features
+/// (Megatron-LM): the features between them are sharded, and nothing is sent there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Half {
+    /// It opens a pair: its output features are spread.
+    Opens,
+    /// It closes one: its input features are spread, and its output is a sum over them.
+    Closes,
+}
+
 /// A recorded linear layer: its three contractions carry its index in [`Node::layer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     /// The input.
     pub input: NodeId,
-    /// The weight, `[in, out]`.
+    /// The weight, `[in, out]` unless `weight_labels` say otherwise.
     pub weight: NodeId,
-    /// The bias, `[out]`.
+    /// The bias, which has the weight's last dims.
     pub bias: Option<NodeId>,
     /// The activated output, named `h0`, `h1` …
     pub output: NodeId,
@@ -25,6 +36,37 @@ pub struct Layer {
     pub in_label: char,
     /// Label of the output features.
     pub out_label: char,
+    /// Labels of the weight's dims; none: the input's, then the output's.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub weight_labels: Labels,
+    /// Its place in a pair; none: layers open and close pairs in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half: Option<Half>,
+}
+
+impl Layer {
+    /// The weight's dim that carries a label.
+    #[must_use]
+    pub fn weight_dim(&self, label: char) -> Option<usize> {
+        if self.weight_labels.is_empty() {
+            return [self.in_label, self.out_label].iter().position(|&l| l == label);
+        }
+        self.weight_labels.iter().position(|&l| l == label)
+    }
+
+    /// The dim of a bias of this rank that carries a label; its dims are the weight's last ones.
+    #[must_use]
+    pub fn bias_dim(&self, label: char, rank: usize) -> Option<usize> {
+        let weight = if self.weight_labels.is_empty() { 2 } else { self.weight_labels.len() };
+        self.weight_dim(label)?.checked_sub(weight.checked_sub(rank)?)
+    }
+
+    /// Its place in a pair, given its index.
+    #[must_use]
+    pub fn half(&self, index: usize) -> Half {
+        let in_turn = if index.is_multiple_of(2) { Half::Opens } else { Half::Closes };
+        self.half.unwrap_or(in_turn)
+    }
 }
 
 /// A finished program: nodes in execution order, named values, outputs.

@@ -57,6 +57,7 @@ impl Program {
                 found.in_range(id, count, || format!("layer {index}"));
             }
             let labels = layer.batch.iter().chain([&layer.in_label, &layer.out_label]);
+            let labels = labels.chain(&layer.weight_labels);
             if !labels.clone().all(char::is_ascii_alphabetic) {
                 found.add(format!("layer {index}: labels must be letters"));
             }

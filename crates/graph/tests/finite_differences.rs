@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use shardgrad_core::ops::{Comparison, Unary, catalog};
 use shardgrad_core::{DType, Op, TensorType};
-use shardgrad_graph::{Error, Graph, Loss, OutputRole, Value, Var, eval};
+use shardgrad_graph::{CrossEntropy, Error, Graph, Loss, OutputRole, Value, Var, eval};
 
 type Inputs = BTreeMap<String, Value>;
 
@@ -316,6 +316,126 @@ fn log_softmax_cross_entropy_at_both_orders() {
     let second_loss = gradient.mul(d).unwrap().sum_all().unwrap();
     let second = g.grad(second_loss, &[logits]).unwrap()[0];
     check("cross entropy, second order", &g, second_loss, "x", second, &inputs);
+}
+
+/// A leaf of a smooth wave, another for every name.
+fn wave<'g>(g: &'g Graph, name: &str, shape: &[usize], inputs: &mut Inputs) -> Var<'g> {
+    let leaf = g.input(name, shape.iter().copied()).unwrap();
+    let phase = name.bytes().map(f64::from).sum::<f64>();
+    let value = Value::from_fn(&leaf.ty(), |i| (0.7 * i as f64 + phase).sin());
+    inputs.insert(name.to_owned(), value);
+    leaf
+}
+
+/// Checks the gradients of a weighted sum of a value in leaves.
+fn check_value(
+    context: &str,
+    g: &Graph,
+    value: Var<'_>,
+    leaves: &[(&str, Var<'_>)],
+    inputs: &mut Inputs,
+) {
+    let c = weights(g, "c", value, inputs);
+    let loss = value.mul(c).unwrap().sum_all().unwrap();
+    let vars: Vec<Var<'_>> = leaves.iter().map(|(_, v)| *v).collect();
+    for ((name, _), gradient) in leaves.iter().zip(g.grad(loss, &vars).unwrap()) {
+        check(context, g, loss, name, gradient, inputs);
+    }
+}
+
+#[test]
+fn softmax_and_norms() {
+    for dim in [0, 1, 2] {
+        let (g, mut inputs) = (Graph::new("softmax", DType::F64), Inputs::new());
+        let x = wave(&g, "x", &[2, 3, 4], &mut inputs);
+        check_value("softmax", &g, x.softmax(dim).unwrap(), &[("x", x)], &mut inputs);
+    }
+    let (g, mut inputs) = (Graph::new("norms", DType::F64), Inputs::new());
+    let x = wave(&g, "x", &[2, 3, 5], &mut inputs);
+    let (scale, shift) = (wave(&g, "s", &[5], &mut inputs), wave(&g, "t", &[5], &mut inputs));
+    let layer = x.layer_norm(Some(scale), Some(shift), 1e-5).unwrap();
+    let both = layer.add(x.rms_norm(Some(shift), 1e-5).unwrap()).unwrap();
+    check_value("norms", &g, both, &[("x", x), ("s", scale), ("t", shift)], &mut inputs);
+    // Rows of a norm have mean 0 and mean square 1, but for ε.
+    let plain = value_of(&g, x.layer_norm(None, None, 0.0).unwrap(), &inputs);
+    for row in plain.chunks(5) {
+        assert!(row.iter().sum::<f64>().abs() < 1e-12);
+        assert!((row.iter().map(|v| v * v).sum::<f64>() - 5.0).abs() < 1e-12);
+    }
+    assert_eq!(x.layer_norm(Some(x), None, 0.0).unwrap_err().code(), "E103");
+}
+
+#[test]
+fn attention_with_and_without_groups() {
+    for (groups, causal) in [(None, false), (None, true), (Some(2), true)] {
+        let (g, mut inputs) = (Graph::new("attention", DType::F64), Inputs::new());
+        let queries: &[usize] = if groups.is_some() { &[2, 3, 2, 2, 2] } else { &[2, 3, 2, 2] };
+        let q = wave(&g, "q", queries, &mut inputs);
+        let (k, v) =
+            (wave(&g, "k", &[2, 3, 2, 2], &mut inputs), wave(&g, "v", &[2, 3, 2, 2], &mut inputs));
+        let keep = causal.then(|| g.causal(3).unwrap());
+        let y = q.attention(k, v, keep).unwrap();
+        check_value("attention", &g, y, &[("q", q), ("k", k), ("v", v)], &mut inputs);
+        let first = value_of(&g, y, &inputs);
+        // The first place of a sequence that looks back sees itself alone.
+        let own = inputs["v"].to_f64s();
+        let equals = (0..4).all(|i| (first[i] - own[i]).abs() < 1e-15);
+        assert_eq!(equals, causal && groups.is_none());
+        assert_eq!(k.attention(v, v, Some(k)).unwrap_err().code(), "E103");
+    }
+}
+
+#[test]
+fn masked_and_smoothed_cross_entropy() {
+    for (smoothing, masked) in [(0.0, true), (0.2, false), (0.2, true)] {
+        let (g, mut inputs) = (Graph::new("ce", DType::F64), Inputs::new());
+        let x = wave(&g, "x", &[2, 3, 4], &mut inputs);
+        let (labels, mask) = (g.labels("y", [2, 3]).unwrap(), g.input("mask", [2, 3]).unwrap());
+        inputs.insert("y".to_owned(), Value::from_fn(&labels.ty(), |i| ((3 * i + 1) % 4) as f64));
+        let kept = |i: usize| f64::from(u8::from(i % 3 != 1));
+        inputs.insert("mask".to_owned(), Value::from_fn(&mask.ty(), kept));
+        let loss = CrossEntropy { labels, mask: masked.then_some(mask), smoothing };
+        let loss = loss.mean(x).unwrap();
+        let gradient = g.grad(loss, &[x]).unwrap()[0];
+        check("cross entropy", &g, loss, "x", gradient, &inputs);
+        // By hand, row after row.
+        let (logits, mut sum, mut count) = (inputs["x"].to_f64s(), 0.0, 0.0);
+        for (i, row) in logits.chunks(4).enumerate().filter(|(i, _)| !masked || kept(*i) > 0.0) {
+            let log_sum = row.iter().map(|v| v.exp()).sum::<f64>().ln();
+            let target =
+                |c| smoothing / 4.0 + if c == (3 * i + 1) % 4 { 1.0 - smoothing } else { 0.0 };
+            sum += (0..4).map(|c| target(c) * (log_sum - row[c])).sum::<f64>();
+            count += 1.0;
+        }
+        assert!((value_of(&g, loss, &inputs)[0] - sum / count).abs() < 1e-14);
+        // Where no token counts, nothing is divided by zero.
+        inputs.insert("mask".to_owned(), Value::from_fn(&mask.ty(), |_| 0.0));
+        if masked {
+            assert_eq!(value_of(&g, loss, &inputs), [0.0]);
+            assert!(value_of(&g, gradient, &inputs).iter().all(|&e| e == 0.0));
+        }
+    }
+}
+
+#[test]
+fn clipping_keeps_short_gradients_and_shortens_long_ones() {
+    let (g, mut inputs) = (Graph::new("clip", DType::F64), Inputs::new());
+    let (a, b) = (wave(&g, "a", &[2, 2], &mut inputs), wave(&g, "b", &[3], &mut inputs));
+    for (limit, shortens) in [(0.5, true), (100.0, false)] {
+        let (clipped, norm) = g.clip_by_global_norm(&[a, b], limit).unwrap();
+        let all = [inputs["a"].to_f64s(), inputs["b"].to_f64s()].concat();
+        let length = all.iter().map(|v| v * v).sum::<f64>().sqrt();
+        assert!((value_of(&g, norm, &inputs)[0] - length).abs() < 1e-14);
+        let factor = if shortens { limit / length } else { 1.0 };
+        let found: Vec<f64> = clipped.iter().flat_map(|&v| value_of(&g, v, &inputs)).collect();
+        for (found, given) in found.iter().zip(&all) {
+            assert!((found - factor * given).abs() < 1e-14, "{found} of {given} at {limit}");
+        }
+    }
+    for limit in [0.0, f64::NAN] {
+        assert_eq!(g.clip_by_global_norm(&[a], limit).unwrap_err().code(), "E103");
+    }
+    assert_eq!(g.clip_by_global_norm(&[], 1.0).unwrap_err().code(), "E103");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use shardgrad_core::DType;
 use shardgrad_core::ops::{Comparison, Role};
 use shardgrad_graph::text::{display_plan, parse_program};
 use shardgrad_graph::{
-    Activation, Graph, Layer, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Phase, PlanFile,
-    Program,
+    Activation, Graph, Half, Layer, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Phase,
+    PlanFile, Program,
 };
 use support::{data_parallel, megatron, two_layers};
 
@@ -53,10 +53,18 @@ fn everything() -> Program {
         batch: ['b', 'c'].into_iter().collect(),
         in_label: 'i',
         out_label: 'o',
+        weight_labels: Default::default(),
+        half: None,
     };
     let with_bias = Layer { bias: Some(layer.weight), batch: Default::default(), ..layer.clone() };
+    let half = |half, weight: &str| Layer {
+        weight_labels: weight.chars().collect(),
+        half: Some(half),
+        ..layer.clone()
+    };
+    let halves = [half(Half::Opens, "ihk"), half(Half::Closes, "")];
     program.nodes[layer.output.index()].layer = Some(1);
-    program.layers = vec![layer, with_bias];
+    program.layers = [layer, with_bias].into_iter().chain(halves).collect();
     program
 }
 

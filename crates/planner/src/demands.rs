@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Layout, LayoutSpec, Mesh, Placement};
-use shardgrad_graph::{NodeId, OutputRole, Program};
+use shardgrad_graph::{Layer, NodeId, OutputRole, Program};
 use smallvec::SmallVec;
 
 use crate::error::Error;
@@ -222,18 +222,23 @@ impl Resolver<'_> {
     }
 
     fn kind_of(&self, id: NodeId) -> Stored {
-        if self.program.node(id).leaf_role() == Some(Role::Input) {
-            return Stored::Input;
+        let node = self.program.node(id);
+        if node.leaf_role() == Some(Role::Input) {
+            let tokens = self.program.layers.first().map_or(0, tokens_of);
+            let whole = tokens > 0 && !node.ty.dtype.is_float();
+            return Stored::Input { tokens: (!whole).then_some(tokens) };
         }
-        let layers = self.program.layers.iter().enumerate();
-        layers
-            .clone()
-            .find(|(_, layer)| layer.weight == id)
-            .map(|(i, _)| Stored::Weight(i))
-            .or_else(|| {
-                layers.clone().find(|(_, l)| l.bias == Some(id)).map(|(i, _)| Stored::Bias(i))
-            })
-            .unwrap_or(Stored::Other)
+        let layers = || self.program.layers.iter().enumerate();
+        if let Some((i, layer)) = layers().find(|(_, layer)| layer.weight == id) {
+            let dim = |label| layer.weight_dim(label);
+            let (inputs, outputs) = (dim(layer.in_label), dim(layer.out_label));
+            return Stored::Weight { half: layer.half(i), inputs, outputs };
+        }
+        if let Some((i, layer)) = layers().find(|(_, layer)| layer.bias == Some(id)) {
+            let outputs = layer.bias_dim(layer.out_label, node.ty.rank());
+            return Stored::Bias { half: layer.half(i), outputs };
+        }
+        Stored::Other
     }
 
     /// The parameter of optimizer state: `w0` for `m(w0)`, if their shapes agree.
@@ -251,7 +256,8 @@ impl Resolver<'_> {
         let mut names = Vec::new();
         for (i, layer) in self.program.layers.iter().enumerate() {
             for (axis, preset) in self.presets.iter().enumerate() {
-                let Some(placement) = preset.output(i) else { continue };
+                let tokens = tokens_of(layer);
+                let Some(placement) = preset.output(layer.half(i), tokens) else { continue };
                 let partial =
                     self.values.entry(layer.output).or_insert_with(|| Partial::free(self.mesh));
                 partial.0[axis].get_or_insert(placement);
@@ -264,8 +270,11 @@ impl Resolver<'_> {
     fn splits(&self, request: &LayoutRequest) -> Result<Vec<SmallVec<[Option<Split>; 4]>>, Error> {
         let count = self.program.layers.len();
         let free = request.free != Free::Nothing;
-        let mut splits: Vec<SmallVec<[Option<Split>; 4]>> = (0..count)
-            .map(|i| self.presets.iter().map(|p| p.split(i).filter(|_| !free)).collect())
+        let layers = self.program.layers.iter().enumerate();
+        let mut splits: Vec<SmallVec<[Option<Split>; 4]>> = layers
+            .map(|(i, l)| {
+                self.presets.iter().map(|p| p.split(l.half(i)).filter(|_| !free)).collect()
+            })
             .collect();
         for (&layer, by_axis) in &request.splits {
             let row = splits.get_mut(layer).ok_or(Error::UnknownLayer { found: layer, count })?;
@@ -283,4 +292,9 @@ impl Resolver<'_> {
         }
         Ok(splits)
     }
+}
+
+/// The dim that tells a layer's tokens apart: the last of its batch.
+fn tokens_of(layer: &Layer) -> usize {
+    layer.batch.len().saturating_sub(1)
 }

@@ -8,10 +8,15 @@
 //! | `column` | out | W `S(1)`, b `S(0)` | `R` |
 //! | `row` | in | W `S(0)`, b `R` | `R` |
 //! | `megatron` | out, in, out, in … | as column, row, … | `R` |
-//! | `megatron-sp` | the same | the same; what leaves each pair is pinned `S(0)` | `S(0)` |
+//! | `megatron-sp` | the same | the same; what leaves each pair is sharded over tokens | over tokens |
 //! | `fsdp` | batch | first free dim, optimizer state too | `S(0)` |
 //! | `zero1` | batch | `R`, optimizer state on its first free dim | `S(0)` |
 //! | `auto` | free | free | free |
+//!
+//! A layer may say which half of a pair it is ([`Half`]): in a transformer, queries, keys and values open a pair that the
+//! attention's output closes. In the table W is `[in, out]`; of a weight with more dims the one with the split label is
+//! sharded. Tokens are told apart by the last dim of a layer's batch: rows of `[batch, in]`, places in the sequence of
+//! `[batch, sequence, in]`; programs over sequences keep their integer inputs (ids, labels) whole under `megatron-sp`.
 //!
 //! Sources: Megatron-LM (Shoeybi et al. 2019; Korthikanti et al. 2022 for sequence parallelism), ZeRO (Rajbhandari et
 //! al. 2020), FSDP (Zhao et al. 2023).
@@ -21,6 +26,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use shardgrad_core::Placement::{self, Replicated, Shard};
+use shardgrad_graph::Half;
 
 use crate::error::Error;
 
@@ -83,12 +89,27 @@ impl<'de> Deserialize<'de> for Split {
 /// A stored value, as far as presets tell values apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// An input or a target.
-    Input,
-    /// The weight `[in, out]` of the layer with this index.
-    Weight(usize),
-    /// The bias `[out]` of the layer with this index.
-    Bias(usize),
+    /// An input or a target, with the dim that tells its tokens apart.
+    Input {
+        /// None for ids and labels of sequences.
+        tokens: Option<usize>,
+    },
+    /// The weight of a layer, with its dims of input and of output features.
+    Weight {
+        /// The layer's place in a pair.
+        half: Half,
+        /// The dim of input features.
+        inputs: Option<usize>,
+        /// The dim of output features.
+        outputs: Option<usize>,
+    },
+    /// The bias of a layer, with its dim of output features.
+    Bias {
+        /// The layer's place in a pair.
+        half: Half,
+        /// The dim of output features.
+        outputs: Option<usize>,
+    },
     /// A parameter of no layer.
     Other,
 }
@@ -169,21 +190,18 @@ impl Preset {
         !matches!(self, Preset::Replicated | Preset::Auto)
     }
 
-    /// The split of the layer with this index; `None` if it is free.
+    /// The split of a layer by its place in a pair; `None` if it is free.
     #[must_use]
-    pub fn split(self, layer: usize) -> Option<Split> {
+    pub fn split(self, half: Half) -> Option<Split> {
         Some(match self {
             Preset::Replicated => Split::None,
             Preset::Data | Preset::Fsdp | Preset::Zero1 => Split::Batch,
             Preset::Column => Split::Out,
             Preset::Row => Split::In,
-            Preset::Megatron | Preset::MegatronSp => {
-                if layer.is_multiple_of(2) {
-                    Split::Out
-                } else {
-                    Split::In
-                }
-            }
+            Preset::Megatron | Preset::MegatronSp => match half {
+                Half::Opens => Split::Out,
+                Half::Closes => Split::In,
+            },
             Preset::Auto => return None,
         })
     }
@@ -191,26 +209,30 @@ impl Preset {
     /// The placement of a stored value that is no optimizer state.
     #[must_use]
     pub fn stored(self, value: Stored) -> Rule {
-        let by_split = |split| match (split, value) {
-            (Some(Split::Out), Stored::Weight(_)) => Shard(1),
-            (Some(Split::Out), Stored::Bias(_)) | (Some(Split::In), Stored::Weight(_)) => Shard(0),
-            _ => Replicated,
-        };
-        match (self, value) {
-            (Preset::Auto, _) => Rule::Free,
-            (Preset::Data | Preset::MegatronSp | Preset::Fsdp | Preset::Zero1, Stored::Input) => {
-                Rule::Is(Shard(0))
-            }
-            (Preset::Fsdp, _) => Rule::FirstFreeDim,
-            (
-                Preset::Column | Preset::Row | Preset::Megatron | Preset::MegatronSp,
-                Stored::Weight(layer) | Stored::Bias(layer),
-            ) => Rule::Is(by_split(self.split(layer))),
-            (Preset::Replicated | Preset::Data | Preset::Zero1, _)
-            | (
-                Preset::Column | Preset::Row | Preset::Megatron | Preset::MegatronSp,
-                Stored::Input | Stored::Other,
-            ) => Rule::Is(Replicated),
+        let sharded = |dim: Option<usize>| Rule::Is(dim.map_or(Replicated, Shard));
+        match self {
+            Preset::Auto => Rule::Free,
+            Preset::Replicated => Rule::Is(Replicated),
+            Preset::Data | Preset::Zero1 => match value {
+                Stored::Input { .. } => Rule::Is(Shard(0)),
+                Stored::Weight { .. } | Stored::Bias { .. } | Stored::Other => Rule::Is(Replicated),
+            },
+            Preset::Fsdp => match value {
+                Stored::Input { .. } => Rule::Is(Shard(0)),
+                Stored::Weight { .. } | Stored::Bias { .. } | Stored::Other => Rule::FirstFreeDim,
+            },
+            Preset::Column | Preset::Row | Preset::Megatron | Preset::MegatronSp => match value {
+                Stored::Input { tokens } if self == Preset::MegatronSp => sharded(tokens),
+                Stored::Weight { half, inputs, outputs } => match self.split(half) {
+                    Some(Split::Out) => sharded(outputs),
+                    Some(Split::In) => sharded(inputs),
+                    _ => Rule::Is(Replicated),
+                },
+                Stored::Bias { half, outputs } if self.split(half) == Some(Split::Out) => {
+                    sharded(outputs)
+                }
+                Stored::Input { .. } | Stored::Bias { .. } | Stored::Other => Rule::Is(Replicated),
+            },
         }
     }
 
@@ -230,10 +252,10 @@ impl Preset {
         }
     }
 
-    /// Where the output of this layer is pinned.
+    /// Where the output of a layer is pinned, whose tokens are told apart by this dim.
     #[must_use]
-    pub fn output(self, layer: usize) -> Option<Placement> {
-        (self == Preset::MegatronSp && self.split(layer) == Some(Split::In)).then_some(Shard(0))
+    pub fn output(self, half: Half, tokens: usize) -> Option<Placement> {
+        (self == Preset::MegatronSp && half == Half::Closes).then_some(Shard(tokens))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The model file: an MLP, its training, and optionally pins and splits, in TOML.
+//! The model file: a model, its training, and optionally pins and splits, in TOML.
 //!
 //! | key | default | meaning |
 //! |---|---|---|
@@ -11,8 +11,26 @@
 //! | `micro_batches` | 1 | more than 1: gradients accumulate over that many parts of the batch |
 //! | `input_gradient` | false | also produce `grad(x)` |
 //! | `[[layer]]` | | one or more: `in`, `out`, `bias` (true), `activation` (`"none"`, `"relu"`, `"gelu"`, `"tanh"`, `"sigmoid"`) |
+//! | `clip_norm` | none | the most that the norm of all gradients together may be |
+//! | `schedule` | none | of the learning rate: `{ warmup = 100, total = 1000, floor = 0.1 }` |
 //! | `[pins]` | none | layouts of named values: `"grad(x)" = "tp: S(0)"` |
 //! | `[splits]` | none | work of layers by axis: `"0" = "tp: out"`; `batch`, `in`, `out` or `none` |
+//!
+//! Instead of `[[layer]]`, an MLP, a file may have `[[stack]]`, a stack of named layers on sequences of tokens trained with
+//! cross entropy. Then `loss` and `input_gradient` are no keys, and these are:
+//!
+//! | key | default | meaning |
+//! |---|---|---|
+//! | `sequence` | | tokens of a sequence |
+//! | `vocabulary` | | different tokens |
+//! | `label_smoothing` | 0 | the part of a token's target that is spread over the vocabulary |
+//! | `masked` | false | an input `mask` says which tokens count |
+//! | `[[stack]]` | | `kind` and `name` and, by kind, what follows |
+//! | `embedding` | first | `width`, `positions` (true) |
+//! | `block` | | `heads`, `kv_heads` (`heads`), `hidden` (4 · width), `activation` (`"gelu"`), `norm` (`"layer"`, `"rms"`), `bias` (true), `causal` (true), `repeat` (1) |
+//! | `norm` | | `norm` (`"layer"`, `"rms"`) |
+//! | `linear` | | `out`, `bias` (true), `activation` (`"none"`) |
+//! | `head` | last | `tied`: the name of the embedding whose table it shares |
 //!
 //! A *layout file* has `[pins]`, `[splits]` and `layout`, the presets as on the command line.
 
@@ -21,7 +39,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Deserializer};
 use shardgrad_core::{DType, LayoutSpec, Machine};
-use shardgrad_graph::{LayerSpec, Loss, MlpSpec, Optimizer};
+use shardgrad_graph::{
+    LayerSpec, Loss, MlpSpec, Model, Optimizer, Schedule, StackLayer, StackSpec,
+};
 use shardgrad_planner::{LayoutRequest, Split};
 
 use crate::error::Error;
@@ -31,7 +51,7 @@ use crate::toml_file;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFile {
     /// The model and how it is trained.
-    pub spec: MlpSpec,
+    pub spec: Model,
     /// Pins and splits.
     pub layouts: LayoutFile,
 }
@@ -59,8 +79,15 @@ struct ModelFields {
     #[serde(default)]
     optimizer: Optimizer,
     micro_batches: Option<usize>,
+    schedule: Option<Schedule>,
+    clip_norm: Option<f64>,
+    input_gradient: Option<bool>,
+    sequence: Option<usize>,
+    vocabulary: Option<usize>,
+    label_smoothing: Option<f64>,
+    masked: Option<bool>,
     #[serde(default)]
-    input_gradient: bool,
+    stack: Vec<StackLayer>,
     #[serde(default, rename = "layer")]
     layers: Vec<LayerSpec>,
     #[serde(default)]
@@ -80,6 +107,7 @@ struct LayoutFields {
 }
 
 /// `tp: out, dp: batch`.
+#[derive(Clone)]
 struct SplitsOfLayer(Vec<(String, Split)>);
 
 impl<'de> Deserialize<'de> for SplitsOfLayer {
@@ -120,7 +148,7 @@ impl ModelFile {
     /// use shardgrad::ModelFile;
     /// let text = "batch = 8\n[[layer]]\nin = 4\nout = 3\n";
     /// let model = ModelFile::parse("tiny.toml".as_ref(), text)?;
-    /// assert_eq!((model.spec.name.as_str(), model.spec.batch), ("tiny", 8));
+    /// assert_eq!((model.spec.name().as_str(), *model.spec.batch()), ("tiny", 8));
     ///
     /// let error = ModelFile::parse("tiny.toml".as_ref(), "batch = \"8\"").unwrap_err();
     /// assert_eq!(error.to_string(), "tiny.toml:1: `batch`: invalid type: string \"8\", expected usize");
@@ -134,20 +162,79 @@ impl ModelFile {
     }
 
     fn from_fields(path: &Path, fields: ModelFields) -> Result<Self, Error> {
-        let stem = || path.file_stem().map_or("model".into(), |s| s.to_string_lossy().into_owned());
-        let base = MlpSpec::new(&fields.name.unwrap_or_else(stem), fields.batch);
-        let spec = MlpSpec {
-            dtype: fields.dtype.unwrap_or(base.dtype),
-            seed: fields.seed,
-            loss: fields.loss.unwrap_or(base.loss),
-            optimizer: fields.optimizer,
-            micro_batches: fields.micro_batches.unwrap_or(base.micro_batches),
-            input_gradient: fields.input_gradient,
-            layers: fields.layers,
-            ..base
+        let stem = path.file_stem().map_or("model".into(), |s| s.to_string_lossy().into_owned());
+        let name = fields.name.clone().unwrap_or(stem);
+        let unfit = |key: &str, problem: &str| {
+            Err(Error::bad_file(path, None, format!("`{key}`: {problem}")))
         };
-        spec.validate().map_err(|e| Error::bad_file(path, None, e.to_string()))?;
-        Ok(Self { spec, layouts: LayoutFile::new(path, None, fields.pins, fields.splits)? })
+        let (pins, splits) = (fields.pins.clone(), fields.splits.clone());
+        let spec: Model = if fields.stack.is_empty() {
+            let keys = [
+                ("sequence", fields.sequence.is_some()),
+                ("vocabulary", fields.vocabulary.is_some()),
+                ("label_smoothing", fields.label_smoothing.is_some()),
+                ("masked", fields.masked.is_some()),
+            ];
+            if let Some((key, _)) = keys.iter().find(|(_, given)| *given) {
+                return unfit(key, "a key of models with [[stack]]; this one has none");
+            }
+            fields.mlp(&name).into()
+        } else {
+            let keys = [
+                ("layer", !fields.layers.is_empty()),
+                ("loss", fields.loss.is_some()),
+                ("input_gradient", fields.input_gradient.is_some()),
+            ];
+            if let Some((key, _)) = keys.iter().find(|(_, given)| *given) {
+                return unfit(key, "a key of models with [[layer]]; this one has [[stack]]");
+            }
+            let (Some(sequence), Some(vocabulary)) = (fields.sequence, fields.vocabulary) else {
+                let key = if fields.sequence.is_none() { "sequence" } else { "vocabulary" };
+                return unfit(key, "missing; a model with [[stack]] needs it, 1 or more");
+            };
+            fields.stacked(&name, sequence, vocabulary).into()
+        };
+        let program = match &spec {
+            Model::Mlp(spec) => spec.validate(),
+            // Sizes of layers are checked where parameters are made.
+            Model::Stack(spec) => spec.validate().and_then(|()| spec.starts().map(|_| ())),
+        };
+        program.map_err(|e| Error::bad_file(path, None, e.to_string()))?;
+        Ok(Self { spec, layouts: LayoutFile::new(path, None, pins, splits)? })
+    }
+}
+
+impl ModelFields {
+    fn mlp(self, name: &str) -> MlpSpec {
+        let base = MlpSpec::new(name, self.batch);
+        MlpSpec {
+            dtype: self.dtype.unwrap_or(base.dtype),
+            seed: self.seed,
+            loss: self.loss.unwrap_or(base.loss),
+            optimizer: self.optimizer,
+            schedule: self.schedule,
+            clip_norm: self.clip_norm,
+            micro_batches: self.micro_batches.unwrap_or(base.micro_batches),
+            input_gradient: self.input_gradient.unwrap_or(base.input_gradient),
+            layers: self.layers,
+            ..base
+        }
+    }
+
+    fn stacked(self, name: &str, sequence: usize, vocabulary: usize) -> StackSpec {
+        let base = StackSpec::new(name, self.batch, sequence, vocabulary);
+        StackSpec {
+            dtype: self.dtype.unwrap_or(base.dtype),
+            seed: self.seed,
+            label_smoothing: self.label_smoothing.unwrap_or(base.label_smoothing),
+            masked: self.masked.unwrap_or(base.masked),
+            optimizer: self.optimizer,
+            schedule: self.schedule,
+            clip_norm: self.clip_norm,
+            micro_batches: self.micro_batches.unwrap_or(base.micro_batches),
+            layers: self.stack,
+            ..base
+        }
     }
 }
 
@@ -278,7 +365,7 @@ mod tests {
             [[layer]]\nin = 4\nout = 5\nbias = false\nactivation = \"gelu\"\n[[layer]]\nin = 5\nout = 3\n\
             [pins]\n\"grad(x)\" = \"tp: S(0)\"\n[splits]\n\"0\" = \"tp: out, dp: batch\"\n";
         let file = parse(text).unwrap();
-        let spec = &file.spec;
+        let spec = file.spec.mlp().unwrap();
         assert_eq!(
             (spec.name.as_str(), spec.batch, spec.dtype, spec.seed),
             ("two", 6, DType::F64, 7)

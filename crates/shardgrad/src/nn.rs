@@ -1,6 +1,12 @@
-//! Networks: a multilayer perceptron by its widths.
+//! Networks: a multilayer perceptron by its widths, and the parts of transformers.
 
 use shardgrad_graph::{Activation, LayerSpec};
+
+#[doc(inline)]
+pub use shardgrad_graph::nn::{
+    AttentionSpec, BlockSpec, Embedding, FeedForward, Head, MultiHeadAttention, Norm, NormKind,
+    Projection, TransformerBlock,
+};
 
 /// Tensor-parallel layers with their layouts in their types.
 pub use crate::typed::layers as typed;

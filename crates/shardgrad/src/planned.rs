@@ -1,9 +1,11 @@
 //! A program with its plan, and what is said about both.
 
+use std::collections::BTreeMap;
+
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Machine, Mesh};
 use shardgrad_graph::plan_file::PlanFile;
-use shardgrad_graph::{Certificate, MlpSpec, Optimizer, Plan, Program, check, export, text};
+use shardgrad_graph::{Certificate, Model, Optimizer, Plan, Program, Start, check, export, text};
 use shardgrad_planner::{LayoutRequest, Objective, Options};
 
 use crate::error::Error;
@@ -44,7 +46,8 @@ pub struct Planned {
     least_memory: u64,
     optimizer: Optimizer,
     seed: u64,
-    spec: Option<MlpSpec>,
+    spec: Option<Model>,
+    starts: BTreeMap<String, Start>,
 }
 
 impl Planned {
@@ -73,6 +76,7 @@ impl Planned {
             optimizer: Optimizer::None,
             seed: 0,
             spec: None,
+            starts: BTreeMap::new(),
         })
     }
 
@@ -93,16 +97,32 @@ impl Planned {
     /// With the description that the program was made from, and with its optimizer and seed. A trainer then takes the
     /// data of a whole step, `x` and `y`, and cuts it where the program wants micro-batches.
     #[must_use]
-    pub fn with_spec(mut self, spec: &MlpSpec) -> Self {
-        self.optimizer = spec.optimizer;
-        self.seed = spec.seed;
-        self.spec = Some(spec.clone());
+    pub fn with_spec(mut self, spec: impl Into<Model>) -> Self {
+        let spec = spec.into();
+        self.optimizer = *spec.optimizer();
+        self.seed = *spec.seed();
+        // A description that made a program is fine.
+        self.starts = spec.starts().unwrap_or_default();
+        self.spec = Some(spec);
         self
+    }
+
+    /// With initial values of parameters: what [`shardgrad_graph::Graph::starts`] says.
+    #[must_use]
+    pub fn with_starts(mut self, starts: BTreeMap<String, Start>) -> Self {
+        self.starts = starts;
+        self
+    }
+
+    /// Initial values of parameters that want others than usual.
+    #[must_use]
+    pub fn starts(&self) -> &BTreeMap<String, Start> {
+        &self.starts
     }
 
     /// The description of the model whose training step this is, if it is one.
     #[must_use]
-    pub fn spec(&self) -> Option<&MlpSpec> {
+    pub fn spec(&self) -> Option<&Model> {
         self.spec.as_ref()
     }
 
@@ -177,7 +197,7 @@ impl Planned {
         ModelReport {
             name: self.program.name.clone(),
             batch: match &self.spec {
-                Some(spec) => spec.batch,
+                Some(spec) => *spec.batch(),
                 None => input.and_then(|n| n.ty.shape.first().copied()).unwrap_or(1),
             },
             dtype: float.unwrap_or(shardgrad_core::DType::F32),

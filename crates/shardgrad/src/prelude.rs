@@ -7,5 +7,7 @@ pub use crate::planned::Planned;
 pub use crate::trainer::Trainer;
 pub use crate::training::{Batch, Training};
 pub use shardgrad_core::{DType, Layout, Machine, Mesh, Placement, TensorType};
-pub use shardgrad_graph::{Activation, Graph, Loss, OutputRole, Program, Value, Var};
+pub use shardgrad_graph::{
+    Activation, Graph, Loss, OutputRole, Program, Schedule, StackSpec, Value, Var,
+};
 pub use shardgrad_planner::{LayoutRequest, Options};

@@ -2,11 +2,12 @@
 //!
 //! Dims that some op runs together (they carry one label of its signature) are one class. In a program with recorded
 //! layers the classes of the layers' dims get letters: `B` for the batch, `D` for the first layer's input width, `H` (`H1`,
-//! `H2` … if there are several) for the widths between layers, `O` for the last output width. Every other class is shown as
-//! its extent.
+//! `H2` … if there are several) for the widths between layers, `O` for the last output width. Where layers look rows up,
+//! in models of tokens, `B` is the batch, `S` the sequence, `V` the vocabulary, `D` the width, `H` heads and `F` the features
+//! between two layers; a number follows where extents differ. Every other class is shown as its extent.
 
 use shardgrad_core::Op;
-use shardgrad_graph::{NodeId, OutputRole, Phase, Program};
+use shardgrad_graph::{Half, Layer, NodeId, OutputRole, Phase, Program};
 
 /// Letters and names of a program's values.
 pub(crate) struct Symbols<'a> {
@@ -35,6 +36,49 @@ impl Classes {
         let (a, b) = (self.find(a), self.find(b));
         self.0[a.max(b)] = a.min(b);
     }
+}
+
+/// Whether a layer takes integers: rows of a table by their numbers.
+fn looks_up(program: &Program, layer: &Layer) -> bool {
+    !program.node(layer.input).ty.dtype.is_float()
+}
+
+/// The dims of a layer that get letters, in models of tokens.
+fn letters_of_tokens(
+    program: &Program,
+    layer: &Layer,
+    last: bool,
+) -> Vec<(NodeId, Option<usize>, &'static str)> {
+    let (inputs, outputs) = (layer.weight_dim(layer.in_label), layer.weight_dim(layer.out_label));
+    let many = program.node(layer.weight).ty.rank() > 2;
+    let mut letters = vec![(layer.output, Some(0), "B"), (layer.output, Some(1), "S")];
+    if looks_up(program, layer) {
+        letters.extend([(layer.weight, inputs, "V"), (layer.weight, outputs, "D")]);
+    } else if layer.half == Some(Half::Opens) {
+        // What the last layer opens, nothing closes: those are scores.
+        let letter = match (last, many) {
+            (true, _) => "V",
+            (false, true) => "H",
+            (false, false) => "F",
+        };
+        letters.push((layer.weight, outputs, letter));
+    }
+    letters
+}
+
+/// A letter, with a number if it stands for another extent already.
+fn numbered(letter: &str, extent: usize, known: &mut Vec<(String, usize)>) -> String {
+    let mut name = letter.to_owned();
+    let mut number = 1;
+    while let Some((_, other)) = known.iter().find(|(n, _)| *n == name) {
+        if *other == extent {
+            return name;
+        }
+        number += 1;
+        name = format!("{letter}{number}");
+    }
+    known.push((name.clone(), extent));
+    name
 }
 
 impl<'a> Symbols<'a> {
@@ -68,21 +112,38 @@ impl<'a> Symbols<'a> {
                 letters[classes.find(offsets[id.index()] + dim)].get_or_insert(letter);
             }
         };
-        let last = program.layers.len().saturating_sub(1);
-        for (index, layer) in program.layers.iter().enumerate() {
-            let features = program.node(layer.input).ty.rank() - 1;
-            for dim in 0..features {
-                give(layer.input, Some(dim), if dim == 0 { "B".into() } else { format!("B{dim}") });
+        if program.layers.iter().any(|layer| looks_up(program, layer)) {
+            let mut known = Vec::new();
+            for (index, layer) in program.layers.iter().enumerate() {
+                let last = index + 1 == program.layers.len();
+                for (id, dim, letter) in letters_of_tokens(program, layer, last) {
+                    let Some(&extent) = dim.and_then(|d| program.node(id).ty.shape.get(d)) else {
+                        continue;
+                    };
+                    give(id, dim, numbered(letter, extent, &mut known));
+                }
             }
-            if index == 0 {
-                give(layer.weight, Some(0), "D".to_owned());
+        } else {
+            let last = program.layers.len().saturating_sub(1);
+            for (index, layer) in program.layers.iter().enumerate() {
+                let features = program.node(layer.input).ty.rank() - 1;
+                for dim in 0..features {
+                    give(
+                        layer.input,
+                        Some(dim),
+                        if dim == 0 { "B".into() } else { format!("B{dim}") },
+                    );
+                }
+                if index == 0 {
+                    give(layer.weight, Some(0), "D".to_owned());
+                }
+                let width = match (index == last, last) {
+                    (true, _) => "O".to_owned(),
+                    (false, 1) => "H".to_owned(),
+                    (false, _) => format!("H{}", index + 1),
+                };
+                give(layer.weight, Some(1), width);
             }
-            let width = match (index == last, last) {
-                (true, _) => "O".to_owned(),
-                (false, 1) => "H".to_owned(),
-                (false, _) => format!("H{}", index + 1),
-            };
-            give(layer.weight, Some(1), width);
         }
         let classes = program
             .ids()
@@ -127,7 +188,7 @@ impl<'a> Symbols<'a> {
                 }
             }
         }
-        let order = |letter: &str| "BDHO".find(&letter[..1]).unwrap_or(4);
+        let order = |letter: &str| "BSVDHFO".find(&letter[..1]).unwrap_or(7);
         known.sort_by(|a, b| (order(a.0), a.0.len(), a.0).cmp(&(order(b.0), b.0.len(), b.0)));
         known.iter().map(|(l, n)| format!("{l}={n}")).collect::<Vec<_>>().join(", ")
     }
@@ -163,7 +224,8 @@ impl<'a> Symbols<'a> {
         let layer = node.layer.and_then(|l| program.layers.get(l as usize));
         match (&node.op, layer, node.phase) {
             (Op::Einsum(_), Some(layer), Phase::Forward) => {
-                Some(format!("{}·{}", known(layer.input)?, known(layer.weight)?))
+                let (input, weight) = (known(layer.input), known(layer.weight)?);
+                Some(format!("{}·{weight}", input.unwrap_or_else(|| "…".to_owned())))
             }
             (Op::Einsum(_), Some(layer), Phase::Backward) => {
                 let of = if node.ty == program.node(layer.weight).ty
@@ -173,11 +235,18 @@ impl<'a> Symbols<'a> {
                 } else {
                     layer.input
                 };
-                Some(format!("grad({})", known(of)?))
+                let of = known(of)
+                    .or_else(|| known(layer.output).map(|output| format!("input of {output}")));
+                Some(format!("grad({})", of?))
+            }
+            // The gradient of a value that several layers read.
+            (Op::Add, _, Phase::Backward) => {
+                node.operands.iter().find_map(|&o| self.derived_name(o))
             }
             (Op::Add, _, Phase::Forward) => {
                 program.layers.iter().find(|l| self.adds_bias(id, l.bias)).and_then(|l| {
-                    Some(format!("{}·{} + {}", known(l.input)?, known(l.weight)?, known(l.bias?)?))
+                    let input = known(l.input).unwrap_or_else(|| "…".to_owned());
+                    Some(format!("{input}·{} + {}", known(l.weight)?, known(l.bias?)?))
                 })
             }
             (Op::Sum(_), _, Phase::Backward) => {

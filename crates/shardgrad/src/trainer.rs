@@ -6,8 +6,8 @@ use std::path::Path;
 use shardgrad_core::geometry::split;
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Block, DType};
-use shardgrad_graph::{MlpSpec, Optimizer, Value};
-use shardgrad_runtime::{Checkpoint, Counters, StepReport, Trainer as Ranks};
+use shardgrad_graph::{Model, Optimizer, Start, Value};
+use shardgrad_runtime::{Checkpoint, Counters, Init, StepReport, Trainer as Ranks, TrainerOptions};
 
 use crate::dataset::{Dataset, Inputs};
 use crate::error::Error;
@@ -39,7 +39,7 @@ pub struct Trainer {
     ranks: Ranks,
     name: String,
     optimizer: Optimizer,
-    spec: Option<MlpSpec>,
+    spec: Option<Model>,
     scalars: BTreeMap<String, DType>,
     /// Element types of the inputs.
     types: BTreeMap<String, DType>,
@@ -52,7 +52,7 @@ impl Trainer {
     /// # Errors
     /// Threads cannot be started.
     pub fn threads(planned: &Planned) -> Result<Self, Error> {
-        Ok(Self::of(planned, Ranks::threads(planned.plan(), planned.seed())?))
+        Ok(Self::of(planned, Ranks::with_options(planned.plan(), options_of(planned))?))
     }
 
     /// The device of the plan that this process is, one of as many as `mpirun` started, parameters at their initial values.
@@ -97,10 +97,7 @@ impl Trainer {
         options: crate::mpi::MpiOptions,
     ) -> Result<Self, Error> {
         let comm = universe.communicator(options);
-        let options = shardgrad_runtime::TrainerOptions {
-            seed: planned.seed(),
-            ..shardgrad_runtime::TrainerOptions::default()
-        };
+        let options = options_of(planned);
         Ok(Self::of(planned, Ranks::mpi(planned.plan(), &options, comm)?))
     }
 
@@ -178,7 +175,11 @@ impl Trainer {
             Some(spec) => spec.program_inputs(inputs),
             None => inputs,
         };
-        for (name, value) in self.optimizer.scalars(step) {
+        let scalars = match &self.spec {
+            Some(spec) => spec.scalars(step),
+            None => self.optimizer.scalars(step),
+        };
+        for (name, value) in scalars {
             if let Some(&dtype) = self.scalars.get(&name) {
                 inputs.insert(name, Value::scalar(value, dtype));
             }
@@ -265,7 +266,7 @@ impl Trainer {
 fn read(
     data: &Dataset,
     rows: &[usize],
-    spec: Option<&MlpSpec>,
+    spec: Option<&Model>,
     types: &BTreeMap<String, DType>,
     scalars: &Inputs,
     name: &str,
@@ -274,7 +275,7 @@ fn read(
     if let Some(scalar) = scalars.get(name) {
         return Ok(scalar.clone());
     }
-    let parts = spec.map_or(1, |spec| spec.micro_batches.max(1));
+    let parts = spec.map_or(1, |spec| (*spec.micro_batches()).max(1));
     let (base, part) = match name.split_once('.') {
         Some((base, part)) if parts > 1 => (base, part.parse().unwrap_or(parts)),
         _ => (name, 0),
@@ -291,6 +292,26 @@ fn read(
             .join(", "),
     };
     data.block(base, &rows[part], block, dtype).ok_or_else(missing)
+}
+
+/// The seed, and how parameters start.
+fn options_of(planned: &Planned) -> TrainerOptions {
+    let program = planned.program();
+    let init = planned
+        .starts()
+        .iter()
+        .filter(|(name, _)| program.named(name).is_some())
+        .map(|(name, start)| (name.clone(), init_of(*start)))
+        .collect();
+    TrainerOptions { seed: planned.seed(), init, ..TrainerOptions::default() }
+}
+
+fn init_of(start: Start) -> Init {
+    match start {
+        Start::Constant(value) => Init::Constant(value),
+        Start::Uniform(bound) => Init::Uniform { bound },
+        Start::Normal(deviation) => Init::Normal { deviation },
+    }
 }
 
 /// Whether what a step counted is what its plan predicts: launches, bytes, reductions of scalars and their bytes, peak.

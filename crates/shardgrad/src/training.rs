@@ -1,7 +1,7 @@
 //! A model together with how it is trained and laid out, up to the plan.
 
 use shardgrad_core::{DType, Machine, Mesh};
-use shardgrad_graph::{Loss, MlpSpec, Optimizer, Program};
+use shardgrad_graph::{Loss, MlpSpec, Model, Optimizer, Program, Schedule};
 use shardgrad_planner::{Free, Presets};
 use shardgrad_planner::{LayoutRequest, Options, Preset};
 
@@ -31,7 +31,7 @@ pub struct Batch(pub usize);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Training {
-    spec: MlpSpec,
+    spec: Model,
     request: LayoutRequest,
     options: Options,
 }
@@ -51,8 +51,8 @@ impl Training {
 
     /// The training that a description says.
     #[must_use]
-    pub fn of(spec: MlpSpec) -> Self {
-        Self { spec, request: LayoutRequest::default(), options: Options::default() }
+    pub fn of(spec: impl Into<Model>) -> Self {
+        Self { spec: spec.into(), request: LayoutRequest::default(), options: Options::default() }
     }
 
     /// The training that a model file says, with its pins and splits.
@@ -65,28 +65,44 @@ impl Training {
     /// With the seed of initial parameters.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.spec.seed = seed;
+        *self.spec.seed_mut() = seed;
         self
     }
 
     /// With another float type.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
-        self.spec.dtype = dtype;
+        *self.spec.dtype_mut() = dtype;
         self
     }
 
-    /// With the gradient of the input as an output, `grad(x)`.
+    /// With the gradient of the input as an output, `grad(x)`; token ids have none.
     #[must_use]
     pub fn input_gradient(mut self, wanted: bool) -> Self {
-        self.spec.input_gradient = wanted;
+        if let Model::Mlp(spec) = &mut self.spec {
+            spec.input_gradient = wanted;
+        }
+        self
+    }
+
+    /// With a schedule of the learning rate.
+    #[must_use]
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        *self.spec.schedule_mut() = Some(schedule);
+        self
+    }
+
+    /// With gradients scaled down so that the norm of all of them together is at most this.
+    #[must_use]
+    pub fn clip_norm(mut self, limit: f64) -> Self {
+        *self.spec.clip_norm_mut() = Some(limit);
         self
     }
 
     /// With gradients added over this many parts of the batch.
     #[must_use]
     pub fn micro_batches(mut self, parts: usize) -> Self {
-        self.spec.micro_batches = parts;
+        *self.spec.micro_batches_mut() = parts;
         self
     }
 
@@ -148,7 +164,7 @@ impl Training {
 
     /// The description of the model.
     #[must_use]
-    pub fn spec(&self) -> &MlpSpec {
+    pub fn spec(&self) -> &Model {
         &self.spec
     }
 
@@ -166,7 +182,7 @@ impl Training {
     /// The model is none, or the layout does not fit it or the mesh.
     pub fn plan(&self, mesh: &Mesh, machine: &Machine) -> Result<Planned, Error> {
         let planned = Planned::new(self.program()?, mesh, &self.request(), machine, &self.options)?;
-        Ok(planned.with_spec(&self.spec))
+        Ok(planned.with_spec(self.spec.clone()))
     }
 
     /// The plans of which none is better than another in both the objective and memory, every layout free that is not
@@ -186,11 +202,13 @@ impl Training {
     /// As [`Training::plan`].
     pub fn plan_gradients(&self, mesh: &Mesh, machine: &Machine) -> Result<Planned, Error> {
         let mut training = self.clone();
-        training.spec.optimizer = Optimizer::None;
+        *training.spec.optimizer_mut() = Optimizer::None;
+        *training.spec.schedule_mut() = None;
+        *training.spec.clip_norm_mut() = None;
         let program = training.program()?;
         training.keep_pins_of(&program);
         let planned = Planned::new(program, mesh, &training.request(), machine, &training.options)?;
-        Ok(planned.with_spec(&training.spec))
+        Ok(planned.with_spec(training.spec))
     }
 
     /// Drops pins of values that a program does not have.

@@ -28,6 +28,12 @@ pub(super) fn model() -> Vec<Vec<u8>> {
          input_gradient = true\noptimizer = { name = \"adamw\", lr = 1e-3, weight_decay = 0.1 }\n\
          [[layer]]\nin = 5\nout = 4\nbias = false\nactivation = \"gelu\"\n[[layer]]\nin = 4\nout = 3\n\
          [pins]\n\"grad(x)\" = \"tp: S(0)\"\n[splits]\n\"0\" = \"tp: out, dp: batch\"\n",
+        "batch = 4\nsequence = 3\nvocabulary = 7\nlabel_smoothing = 0.1\nmasked = true\nclip_norm = 1.0\n\
+         optimizer = \"adamw\"\nschedule = { warmup = 2, total = 9, floor = 0.1 }\nmicro_batches = 2\n\
+         [[stack]]\nkind = \"embedding\"\nname = \"t\"\nwidth = 4\n\
+         [[stack]]\nkind = \"block\"\nname = \"b\"\nheads = 2\nkv_heads = 1\nnorm = \"rms\"\nrepeat = 2\n\
+         [[stack]]\nkind = \"norm\"\nname = \"n\"\n[[stack]]\nkind = \"linear\"\nname = \"l\"\nout = 6\n\
+         [[stack]]\nkind = \"head\"\nname = \"h\"\n",
         "batch = 2\nloss = \"sum\"\noptimizer = \"momentum\"\n[[layer]]\nin = 1\nout = 1\nactivation = \"relu\"\n",
     ])
 }

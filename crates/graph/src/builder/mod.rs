@@ -20,6 +20,7 @@ use shardgrad_core::{DType, LayoutSpec, Mesh, Op, Shape, TensorType};
 use crate::error::Error;
 use crate::node::{Node, NodeId, Output, OutputRole, Phase};
 use crate::program::{Layer, Program};
+use crate::start::Start;
 
 /// A program under construction.
 ///
@@ -43,11 +44,13 @@ pub struct Graph {
     layers: RefCell<Vec<Layer>>,
     outputs: RefCell<Vec<Output>>,
     pins: RefCell<BTreeMap<String, LayoutSpec>>,
+    /// Initial values of parameters that want others than usual.
+    starts: RefCell<BTreeMap<String, Start>>,
     /// The mesh that typed tensors lie on, once there are any.
     mesh: OnceCell<Mesh>,
     /// Phase of nodes that are made now.
     phase: Cell<Phase>,
-    /// Layer of contractions that are made now.
+    /// Layer of contractions and look-ups that are made now.
     layer: Cell<Option<u32>>,
     /// The stream of the next random numbers.
     streams: Cell<u32>,
@@ -78,6 +81,7 @@ impl Graph {
             layers: RefCell::default(),
             outputs: RefCell::default(),
             pins: RefCell::default(),
+            starts: RefCell::default(),
             mesh: OnceCell::new(),
             phase: Cell::new(Phase::Forward),
             layer: Cell::new(None),
@@ -115,14 +119,14 @@ impl Graph {
         let types: Vec<TensorType> =
             operands.iter().map(|v| nodes[v.id.index()].ty.clone()).collect();
         let ty = op.infer(&types).map_err(|source| Error::Op { source, at })?;
-        let contraction = op.signature(&types, &ty).is_contraction();
+        let of_layer = op.signature(&types, &ty).can_belong_to_a_layer();
         let id = NodeId::from_index(nodes.len());
         nodes.push(Node {
             op,
             operands: operands.iter().map(|v| v.id).collect(),
             ty,
             phase: self.phase.get(),
-            layer: self.layer.get().filter(|_| contraction),
+            layer: self.layer.get().filter(|_| of_layer),
         });
         Ok(Var { graph: self, id })
     }
@@ -203,6 +207,28 @@ impl Graph {
         shape: impl IntoIterator<Item = usize>,
     ) -> Result<Var<'_>, Error> {
         self.leaf(name, Role::Param, TensorType::new(shape, self.dtype))
+    }
+
+    /// A parameter with initial values of its own; [`Graph::starts`] gives them to whoever trains the program.
+    ///
+    /// # Errors
+    /// As [`Graph::leaf`].
+    #[track_caller]
+    pub fn param_from(
+        &self,
+        name: &str,
+        shape: impl IntoIterator<Item = usize>,
+        start: Start,
+    ) -> Result<Var<'_>, Error> {
+        let param = self.param(name, shape)?;
+        self.starts.borrow_mut().insert(name.to_owned(), start);
+        Ok(param)
+    }
+
+    /// Initial values of the parameters that were made with [`Graph::param_from`].
+    #[must_use]
+    pub fn starts(&self) -> BTreeMap<String, Start> {
+        self.starts.borrow().clone()
     }
 
     /// A scalar that the caller sets each step.

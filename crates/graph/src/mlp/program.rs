@@ -80,8 +80,7 @@ impl MlpSpec {
             name_gradient(&g, x, gradient, true)?;
         }
         if !is_output {
-            let pairs: Vec<_> = params.into_iter().zip(gradients).collect();
-            self.optimizer.step(&g, &pairs)?;
+            update(&g, self.optimizer, self.clip_norm, &params, gradients)?;
         }
         Ok(g.finish())
     }
@@ -174,8 +173,28 @@ impl MlpSpec {
     }
 }
 
+/// The optimizer's step on these gradients, clipped if there is a limit.
+pub(crate) fn update<'g>(
+    g: &'g Graph,
+    optimizer: Optimizer,
+    clip_norm: Option<f64>,
+    params: &[Var<'g>],
+    gradients: Vec<Var<'g>>,
+) -> Result<(), Error> {
+    let gradients = match clip_norm {
+        Some(limit) => g.clip_by_global_norm(&gradients, limit)?.0,
+        None => gradients,
+    };
+    let pairs: Vec<_> = params.iter().copied().zip(gradients).collect();
+    optimizer.step(g, &pairs)
+}
+
 /// Sums of gradients, part of the backward pass.
-fn accumulate<'g>(g: &'g Graph, a: &[Var<'g>], b: &[Var<'g>]) -> Result<Vec<Var<'g>>, Error> {
+pub(crate) fn accumulate<'g>(
+    g: &'g Graph,
+    a: &[Var<'g>],
+    b: &[Var<'g>],
+) -> Result<Vec<Var<'g>>, Error> {
     let phase = g.set_phase(Phase::Backward);
     let sums = a.iter().zip(b).map(|(a, &b)| a.add(b)).collect();
     g.set_phase(phase);
@@ -183,7 +202,12 @@ fn accumulate<'g>(g: &'g Graph, a: &[Var<'g>], b: &[Var<'g>]) -> Result<Vec<Var<
 }
 
 /// Names the gradient of a leaf, and declares it as an output if it is one.
-fn name_gradient(g: &Graph, leaf: Var<'_>, gradient: Var<'_>, output: bool) -> Result<(), Error> {
+pub(crate) fn name_gradient(
+    g: &Graph,
+    leaf: Var<'_>,
+    gradient: Var<'_>,
+    output: bool,
+) -> Result<(), Error> {
     let node = g.node(leaf.id());
     let name = format!("grad({})", node.leaf_name().unwrap_or_default());
     let gradient = g.var(gradient.id()).named(&name)?;

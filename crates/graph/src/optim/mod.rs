@@ -14,8 +14,11 @@
 //!
 //! where m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) (Kingma and Ba, 2015; Loshchilov and Hutter, 2019).
 
+mod schedule;
 mod text;
 mod update;
+
+pub use schedule::Schedule;
 
 use crate::error::Error;
 

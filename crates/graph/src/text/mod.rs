@@ -34,13 +34,15 @@
 //!           | word [ "(" attribute ")" ] "(" id { "," id } ")"
 //! type      = ( "f32" | "f64" | "i32" | "i64" ) "[" [ number { "," number } ] "]"
 //! layer     = "input" id "," "weight" id "," [ "bias" id "," ] "output" id "," "labels" letters "|" letter "|" letter
+//!             [ "|" letters ] [ "," ( "opens" | "closes" ) ]
 //! output    = name "=" id "," ( "loss" | "value" | "gradient of" id | "update of" id )
 //! pin       = name "=" layout
 //! name      = plain | JSON string      (plain: letters, digits and . _ - ( ) / )
 //! id        = "%" number
 //! ```
 //!
-//! Attributes are those that [`Op`](shardgrad_core::Op) prints. The names behind `#` are the value's; a leaf's own name
+//! A layer's labels are those of the batch, of input and output features and, where the weight is not `[in, out]`, of its
+//! dims. Attributes are those that [`Op`](shardgrad_core::Op) prints. The names behind `#` are the value's; a leaf's own name
 //! is not repeated there.
 
 mod op;
@@ -50,7 +52,7 @@ mod plan;
 use std::fmt;
 
 use crate::node::{Node, NodeId, OutputRole, Phase};
-use crate::program::Program;
+use crate::program::{Half, Program};
 
 pub use parse::parse_program;
 pub use plan::display_plan;
@@ -179,9 +181,18 @@ impl fmt::Display for Program {
             writeln!(f, "\nlayers:")?;
             for layer in &self.layers {
                 let bias = layer.bias.map(|b| format!("bias {b}, ")).unwrap_or_default();
+                let weight: String = match layer.weight_labels.is_empty() {
+                    true => String::new(),
+                    false => std::iter::once(&'|').chain(&layer.weight_labels).collect(),
+                };
+                let half = match layer.half {
+                    None => "",
+                    Some(Half::Opens) => ", opens",
+                    Some(Half::Closes) => ", closes",
+                };
                 writeln!(
                     f,
-                    "  input {}, weight {}, {bias}output {}, labels {}|{}|{}",
+                    "  input {}, weight {}, {bias}output {}, labels {}|{}|{}{weight}{half}",
                     layer.input,
                     layer.weight,
                     layer.output,

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{is_plain, op};
 use crate::error::Error;
 use crate::node::{Node, NodeId, Output, OutputRole, Phase};
-use crate::program::{Layer, Program};
+use crate::program::{Half, Layer, Program};
 
 /// Reads the text form of a program (grammar: [module](crate::text)).
 ///
@@ -192,12 +192,21 @@ fn layer(line: &mut Line<'_>) -> Result<Layer, Error> {
     line.symbol(",")?;
     line.word("labels")?;
     let letters = line.rest;
-    let mut parts = std::mem::take(&mut line.rest).split('|').map(str::trim);
+    let rest = std::mem::take(&mut line.rest);
+    let (labels, half) = match rest.split_once(',').map(|(labels, half)| (labels, half.trim())) {
+        None => (rest, None),
+        Some((labels, "opens")) => (labels, Some(Half::Opens)),
+        Some((labels, "closes")) => (labels, Some(Half::Closes)),
+        Some(_) => return Err(line.at(letters, "opens or closes behind the comma, or no comma")),
+    };
+    let mut parts = labels.split('|').map(str::trim);
     let one = |part: Option<&str>| {
         let mut chars = part?.chars();
         chars.next().filter(|_| chars.next().is_none())
     };
-    match (parts.next(), one(parts.next()), one(parts.next()), parts.next()) {
+    let (batch, in_label, out_label) = (parts.next(), one(parts.next()), one(parts.next()));
+    let weight = parts.next().unwrap_or_default();
+    match (batch, in_label, out_label, parts.next()) {
         (Some(batch), Some(in_label), Some(out_label), None) => Ok(Layer {
             input,
             weight,
@@ -206,6 +215,8 @@ fn layer(line: &mut Line<'_>) -> Result<Layer, Error> {
             batch: batch.chars().collect(),
             in_label,
             out_label,
+            weight_labels: weight.chars().collect(),
+            half,
         }),
         _ => Err(line.at(letters, "labels of batch, input and output, like b|i|o")),
     }

@@ -327,7 +327,7 @@ impl<'a> Builder<'a> {
                 .collect();
         }
         let signature = node.op.signature(&self.program.operand_types(id), &node.ty);
-        if !signature.is_contraction() {
+        if node.layer.is_none() && !signature.is_contraction() {
             return axes.map(|_| Allowed::Any).collect();
         }
         let may_repeat = self.options.redundant == Redundant::Allow;

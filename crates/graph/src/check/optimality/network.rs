@@ -93,11 +93,11 @@ impl Reading {
     }
 }
 
-/// How an axis and a program node restrict the rules of a contraction.
+/// How an axis and a program node restrict the rules of a contraction, or of another op that belongs to a layer.
 pub(super) fn axis_of(space: &Space, program: &Program, id: NodeId, axis: usize) -> Axis {
     let node = program.node(id);
     let types = program.operand_types(id);
-    if !node.op.signature(&types, &node.ty).is_contraction() {
+    if node.layer.is_none() && !node.op.signature(&types, &node.ty).is_contraction() {
         return Axis::Any;
     }
     let layer = node.layer.map(|l| l as usize);

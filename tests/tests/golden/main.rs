@@ -1,6 +1,8 @@
 //! Losses, gradients and training histories against values from an independent framework: dense, and under every preset
 //! on every mesh, sizes that do not divide included. |a − b| ≤ 1e-12 · max|b| per tensor, in f64.
 
+mod transformers;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;

@@ -1,6 +1,8 @@
 //! The communication of the textbook layouts of an MLP, against published counts: kinds, numbers, bytes.
 
+#[path = "../support/mod.rs"]
 mod support;
+mod transformer;
 
 use std::collections::BTreeMap;
 
