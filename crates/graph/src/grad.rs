@@ -72,6 +72,7 @@ impl Graph {
         }
         for index in (0..=last).rev().filter(|&i| active[i]) {
             let Some(cotangent) = cotangents[index] else { continue };
+            self.name_of_pair(NodeId::from_index(index), cotangent);
             let node = self.node(NodeId::from_index(index));
             let wanted = |position: usize| active[node.operands[position].index()];
             if !(0..node.operands.len()).any(wanted) {
@@ -96,6 +97,16 @@ impl Graph {
                 None => constant(self, 0.0, v.ty()),
             })
             .collect()
+    }
+
+    /// Names the cotangent of what leaves a pair of layers, `grad(…)`, so that it can be pinned as the value is.
+    fn name_of_pair(&self, id: NodeId, cotangent: Var<'_>) {
+        if self.closes_pair(id)
+            && let Some(name) = self.names_of(id).first()
+        {
+            // The first gradient has the name; those of other losses go without.
+            let _ = cotangent.named(&format!("grad({name})"));
+        }
     }
 
     /// Whether each node up to the loss both needs one of `wrt` and is needed by the loss, through ops that have

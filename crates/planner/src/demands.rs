@@ -251,17 +251,22 @@ impl Resolver<'_> {
             .then_some(id)
     }
 
-    /// Pins the outputs of layers that presets pin; returns their names.
+    /// Pins the outputs of layers that presets pin, and their gradients where these have names; returns the names.
     fn layer_outputs(&mut self) -> Vec<String> {
         let mut names = Vec::new();
         for (i, layer) in self.program.layers.iter().enumerate() {
             for (axis, preset) in self.presets.iter().enumerate() {
                 let tokens = tokens_of(layer);
                 let Some(placement) = preset.output(layer.half(i), tokens) else { continue };
-                let partial =
-                    self.values.entry(layer.output).or_insert_with(|| Partial::free(self.mesh));
-                partial.0[axis].get_or_insert(placement);
-                names.extend(self.program.name_of(layer.output).map(str::to_owned));
+                let Some(name) = self.program.name_of(layer.output) else { continue };
+                let gradient = format!("grad({name})");
+                for name in [name, &gradient] {
+                    let Some(id) = self.program.named(name) else { continue };
+                    let partial =
+                        self.values.entry(id).or_insert_with(|| Partial::free(self.mesh));
+                    partial.0[axis].get_or_insert(placement);
+                    names.push(name.to_owned());
+                }
             }
         }
         names

@@ -8,7 +8,7 @@
 //! | `column` | out | W `S(1)`, b `S(0)` | `R` |
 //! | `row` | in | W `S(0)`, b `R` | `R` |
 //! | `megatron` | out, in, out, in … | as column, row, … | `R` |
-//! | `megatron-sp` | the same | the same; what leaves each pair is sharded over tokens | over tokens |
+//! | `megatron-sp` | the same | the same; what leaves each pair, and in transformers its gradient, is sharded over tokens | over tokens |
 //! | `fsdp` | batch | first free dim, optimizer state too | `S(0)` |
 //! | `zero1` | batch | `R`, optimizer state on its first free dim | `S(0)` |
 //! | `auto` | free | free | free |

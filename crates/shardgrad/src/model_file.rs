@@ -381,6 +381,78 @@ mod tests {
         assert_eq!(file.layouts.splits[&0], splits);
     }
 
+    const STACK: &str = "batch = 4\nsequence = 3\nvocabulary = 7\n\
+        [[stack]]\nkind = \"embedding\"\nname = \"t\"\nwidth = 8\n\
+        [[stack]]\nkind = \"block\"\nname = \"b\"\nheads = 4\nkv_heads = 2\nhidden = 6\nnorm = \"rms\"\n\
+        bias = false\ncausal = false\ndropout = 0.5\nrepeat = 2\n\
+        [[stack]]\nkind = \"norm\"\nname = \"n\"\n\
+        [[stack]]\nkind = \"linear\"\nname = \"l\"\nout = 8\nactivation = \"relu\"\n\
+        [[stack]]\nkind = \"head\"\nname = \"h\"\ntied = \"t\"\n";
+
+    #[test]
+    fn every_key_of_a_stack_is_read() {
+        let head = "masked = true\nlabel_smoothing = 0.25\nclip_norm = 2.0\nmicro_batches = 2\n\
+            optimizer = \"sgd\"\nschedule = { warmup = 2, total = 9, floor = 0.5 }\n";
+        let file = parse(&format!("{head}{STACK}[pins]\n\"b.0.mlp.up.w\" = \"tp: R\"\n")).unwrap();
+        let Model::Stack(spec) = &file.spec else { panic!("{file:?}") };
+        assert_eq!((spec.name.as_str(), spec.sequence, spec.vocabulary), ("m", 3, 7));
+        assert_eq!((spec.masked, spec.label_smoothing, spec.clip_norm), (true, 0.25, Some(2.0)));
+        assert_eq!(spec.schedule, Some(Schedule { warmup: 2, total: Some(9), floor: 0.5 }));
+        assert!(spec.drops());
+        let program = spec.training_program().unwrap();
+        let leaf = |name: &str| program.node(program.named(name).unwrap()).ty.to_string();
+        for (name, ty) in [
+            ("x.1", "i32[2, 3]"),
+            ("mask.0", "f32[2, 3]"),
+            ("dropout_key", "i64[]"),
+            ("t.w", "f32[7, 8]"),
+            ("t.positions", "f32[3, 8]"),
+            ("b.1.attention.q.w", "f32[8, 2, 2, 2]"),
+            ("b.1.attention.k.w", "f32[8, 2, 2]"),
+            ("b.0.attention.out.w", "f32[2, 2, 2, 8]"),
+            ("b.0.mlp.up.w", "f32[8, 6]"),
+            ("b.0.norm1.scale", "f32[8]"),
+            ("n.shift", "f32[8]"),
+            ("l.b", "f32[8]"),
+        ] {
+            assert_eq!(leaf(name), ty, "{name}");
+        }
+        for absent in ["h.w", "b.0.norm1.shift", "b.0.attention.q.b"] {
+            assert!(program.named(absent).is_none(), "{absent}");
+        }
+    }
+
+    #[test]
+    fn bad_stacks_are_refused_on_one_line_naming_the_key() {
+        let with = |from: &str, to: &str| {
+            assert!(STACK.contains(from), "{from}");
+            STACK.replacen(from, to, 1)
+        };
+        let cases: [(String, &[&str]); 14] = [
+            (with("vocabulary = 7\n", ""), &["`vocabulary`", "missing"]),
+            (with("sequence = 3", "sequence = 0"), &["`sequence`", "0"]),
+            (format!("loss = \"mse\"\n{STACK}"), &["`loss`", "[[stack]]"]),
+            (format!("masked = true\nbatch = 2\n{LAYER}"), &["`masked`", "[[stack]]"]),
+            (format!("{STACK}{LAYER}"), &["`layer`", "[[stack]]"]),
+            (format!("clip_norm = 0.0\n{STACK}"), &["`clip_norm`", "positive"]),
+            (format!("schedule = {{ total = 0 }}\noptimizer = \"sgd\"\n{STACK}"), &["`schedule.total`"]),
+            (format!("schedule = {{ warmup = 2 }}\n{STACK}"), &["`schedule`", "optimizer"]),
+            (with("heads = 4", "heads = 3"), &["`b.0.attention.heads`", "3", "width of 8"]),
+            (with("kv_heads = 2", "kv_heads = 3"), &["`b.0.attention.kv_heads`", "4 heads"]),
+            (with("kind = \"norm\"", "kind = \"nrm\""), &["m.toml", "nrm", "norm"]),
+            (with("name = \"n\"\n", "name = \"b\"\n"), &["`stack[2].name`", "`b`"]),
+            (with("tied = \"t\"", "tied = \"b\""), &["`stack[4].tied`", "`b`", "embedding"]),
+            (with("repeat = 2", "repeat = 100000"), &["`stack`", "4096"]),
+        ];
+        for (text, parts) in cases {
+            let message = parse(&text).unwrap_err();
+            assert!(!message.contains('\n'), "{message}");
+            for part in parts {
+                assert!(message.contains(part), "{message:?} lacks {part:?}");
+            }
+        }
+    }
+
     #[test]
     fn bad_models_are_refused_on_one_line_naming_the_key() {
         let cases: [(String, &[&str]); 14] = [

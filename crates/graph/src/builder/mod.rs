@@ -19,7 +19,7 @@ use shardgrad_core::{DType, LayoutSpec, Mesh, Op, Shape, TensorType};
 
 use crate::error::Error;
 use crate::node::{Node, NodeId, Output, OutputRole, Phase};
-use crate::program::{Layer, Program};
+use crate::program::{Half, Layer, Program};
 use crate::start::Start;
 
 /// A program under construction.
@@ -298,6 +298,12 @@ impl Graph {
         let mut layers = self.layers.borrow_mut();
         layers.push(layer);
         u32::try_from(layers.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a node is the output of a layer that says that it closes a pair.
+    pub(crate) fn closes_pair(&self, id: NodeId) -> bool {
+        let closes = |layer: &Layer| layer.half == Some(Half::Closes) && layer.output == id;
+        self.layers.borrow().iter().any(closes)
     }
 
     /// Number of layers recorded so far.

@@ -28,7 +28,7 @@ impl<'g> FeedForward<'g> {
     ) -> Result<Self, Error> {
         let layer = |name: &str, [from, to]: [usize; 2], activation, half| {
             let form = Form::new("bsi,io->bso", 'i', 'o', Some(half))?;
-            let bias = bias.then_some(&[to][..]);
+            let bias = bias.then_some(std::slice::from_ref(&to));
             Projection::new(g, name, form, from, &[from, to], bias, activation)
         };
         Ok(Self {

@@ -205,7 +205,7 @@ fn layer(line: &mut Line<'_>) -> Result<Layer, Error> {
         chars.next().filter(|_| chars.next().is_none())
     };
     let (batch, in_label, out_label) = (parts.next(), one(parts.next()), one(parts.next()));
-    let weight = parts.next().unwrap_or_default();
+    let of_weight = parts.next().unwrap_or_default();
     match (batch, in_label, out_label, parts.next()) {
         (Some(batch), Some(in_label), Some(out_label), None) => Ok(Layer {
             input,
@@ -215,7 +215,7 @@ fn layer(line: &mut Line<'_>) -> Result<Layer, Error> {
             batch: batch.chars().collect(),
             in_label,
             out_label,
-            weight_labels: weight.chars().collect(),
+            weight_labels: of_weight.chars().collect(),
             half,
         }),
         _ => Err(line.at(letters, "labels of batch, input and output, like b|i|o")),
