@@ -94,7 +94,7 @@ impl<'g> CrossEntropy<'g> {
             target = target.scale(1.0 - self.smoothing)?.add_const(spread)?;
         }
         if let Some(mask) = self.mask {
-            target = target.mul(mask.along(rows.len(), logits)?)?;
+            target = target.mul(mask.repeated_along(rows.len(), logits)?)?;
             log_sums = log_sums.mul(mask)?;
         }
         log_sums.sum_all()?.sub(target.mul(shifted)?.sum_all()?)

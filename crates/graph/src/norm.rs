@@ -33,7 +33,7 @@ impl<'g> Var<'g> {
         eps: f64,
     ) -> Result<Var<'g>, Error> {
         let last = self.last_dim("layer_norm", [scale, shift])?;
-        let centred = self.sub(self.mean(&[last])?.along(last, self)?)?;
+        let centred = self.sub(self.mean(&[last])?.repeated_along(last, self)?)?;
         centred.over_root_mean_square(last, eps)?.scaled_and_shifted(last, scale, shift)
     }
 
@@ -50,7 +50,7 @@ impl<'g> Var<'g> {
     #[track_caller]
     fn over_root_mean_square(self, last: usize, eps: f64) -> Result<Var<'g>, Error> {
         let root = self.square()?.mean(&[last])?.add_const(eps)?.sqrt()?;
-        self.div(root.along(last, self)?)
+        self.div(root.repeated_along(last, self)?)
     }
 
     #[track_caller]

@@ -25,7 +25,7 @@ impl<'g> Var<'g> {
     #[track_caller]
     pub fn softmax(self, dim: usize) -> Result<Var<'g>, Error> {
         let parts = self.shifted(dim)?.exp()?;
-        parts.div(parts.sum(&[dim])?.along(dim, parts)?)
+        parts.div(parts.sum(&[dim])?.repeated_along(dim, parts)?)
     }
 
     /// log softmax over one dim: x − m − log Σ exp(x − m), m the maximum over the dim.
@@ -36,18 +36,18 @@ impl<'g> Var<'g> {
     pub fn log_softmax(self, dim: usize) -> Result<Var<'g>, Error> {
         let shifted = self.shifted(dim)?;
         let log_sum = shifted.exp()?.sum(&[dim])?.log()?;
-        shifted.sub(log_sum.along(dim, shifted)?)
+        shifted.sub(log_sum.repeated_along(dim, shifted)?)
     }
 
     /// x − m.
     #[track_caller]
     pub(crate) fn shifted(self, dim: usize) -> Result<Var<'g>, Error> {
-        self.sub(self.max(&[dim])?.stop_gradient()?.along(dim, self)?)
+        self.sub(self.max(&[dim])?.stop_gradient()?.repeated_along(dim, self)?)
     }
 
     /// A value that lacks one dim of another, repeated along it.
     #[track_caller]
-    pub(crate) fn along(self, dim: usize, like: Var<'_>) -> Result<Var<'g>, Error> {
+    pub(crate) fn repeated_along(self, dim: usize, like: Var<'_>) -> Result<Var<'g>, Error> {
         let shape = like.shape();
         let kept: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).collect();
         self.broadcast(&kept, &shape)

@@ -262,8 +262,7 @@ impl Resolver<'_> {
                 let gradient = format!("grad({name})");
                 for name in [name, &gradient] {
                     let Some(id) = self.program.named(name) else { continue };
-                    let partial =
-                        self.values.entry(id).or_insert_with(|| Partial::free(self.mesh));
+                    let partial = self.values.entry(id).or_insert_with(|| Partial::free(self.mesh));
                     partial.0[axis].get_or_insert(placement);
                     names.push(name.to_owned());
                 }

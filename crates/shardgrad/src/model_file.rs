@@ -435,7 +435,10 @@ mod tests {
             (format!("masked = true\nbatch = 2\n{LAYER}"), &["`masked`", "[[stack]]"]),
             (format!("{STACK}{LAYER}"), &["`layer`", "[[stack]]"]),
             (format!("clip_norm = 0.0\n{STACK}"), &["`clip_norm`", "positive"]),
-            (format!("schedule = {{ total = 0 }}\noptimizer = \"sgd\"\n{STACK}"), &["`schedule.total`"]),
+            (
+                format!("schedule = {{ total = 0 }}\noptimizer = \"sgd\"\n{STACK}"),
+                &["`schedule.total`"],
+            ),
             (format!("schedule = {{ warmup = 2 }}\n{STACK}"), &["`schedule`", "optimizer"]),
             (with("heads = 4", "heads = 3"), &["`b.0.attention.heads`", "3", "width of 8"]),
             (with("kv_heads = 2", "kv_heads = 3"), &["`b.0.attention.kv_heads`", "4 heads"]),

@@ -100,6 +100,12 @@ impl Signature {
         self.labels().into_iter().filter(|l| !self.result.contains(l)).collect()
     }
 
+    /// Whether the op can be one of a layer's: it combines two operands, and sums over a label.
+    #[must_use]
+    pub fn can_belong_to_a_layer(&self) -> bool {
+        self.operands.len() > 1 && self.reduction == Some(Reduction::Sum)
+    }
+
     /// Whether the op contracts: it sums products over a label that at least two factors carry.
     #[must_use]
     pub fn is_contraction(&self) -> bool {

@@ -1,8 +1,7 @@
 //! Einsum: the cotangent of an operand is an einsum of the result's cotangent, in that operand's position, with the
 //! other operand.
 //!
-//! Label letters stay, so that a layer's contractions `bi,io->bo`, `bo,io->bi` and `bi,bo->io` share theirs, and the
-//! rule's contractions belong to the layer of the contraction that they differentiate. A label that only the operand
+//! Label letters stay, so that a layer's contractions `bi,io->bo`, `bo,io->bi` and `bi,bo->io` share theirs. A label that only the operand
 //! itself carries was summed over alone: every element along it has the same cotangent, which is broadcast.
 
 use shardgrad_core::Op;
@@ -13,17 +12,10 @@ use super::{Contributions, Site, constant};
 use crate::builder::Var;
 use crate::error::Error;
 
-pub(super) fn einsum<'g>(
-    site: &Site<'_, 'g>,
-    spec: &Einsum,
-    layer: Option<u32>,
-) -> Result<Contributions<'g>, Error> {
-    let outside = site.graph.set_layer(layer);
-    let contributions = (0..spec.operands().len())
+pub(super) fn einsum<'g>(site: &Site<'_, 'g>, spec: &Einsum) -> Result<Contributions<'g>, Error> {
+    (0..spec.operands().len())
         .map(|position| site.wanted(position, || of_operand(site, spec, position)))
-        .collect();
-    site.graph.set_layer(outside);
-    contributions
+        .collect()
 }
 
 fn of_operand<'g>(site: &Site<'_, 'g>, spec: &Einsum, position: usize) -> Result<Var<'g>, Error> {

@@ -98,6 +98,15 @@ pub(crate) fn vjp<'g>(
 ) -> Result<Contributions<'g>, Error> {
     let operands = node.operands.iter().map(|&o| graph.var(o)).collect();
     let site = Site { graph, operands, result, cotangent, wanted };
+    // What differentiates a layer's op is of the same layer.
+    let outside = graph.set_layer(node.layer);
+    let contributions = rule(&site, node);
+    graph.set_layer(outside);
+    contributions
+}
+
+fn rule<'g>(site: &Site<'_, 'g>, node: &Node) -> Result<Contributions<'g>, Error> {
+    let cotangent = site.cotangent;
     Ok(match &node.op {
         Op::Leaf(_) | Op::Fill(_) | Op::Iota(_) => smallvec![],
         Op::Uniform(_)
@@ -107,28 +116,28 @@ pub(crate) fn vjp<'g>(
         | Op::StopGradient => {
             smallvec![None; node.operands.len()]
         }
-        Op::Einsum(spec) => einsum::einsum(&site, spec, node.layer)?,
+        Op::Einsum(spec) => einsum::einsum(site, spec)?,
         Op::Add => smallvec![Some(cotangent), Some(cotangent)],
-        Op::Sub => elementwise::sub(&site)?,
-        Op::Mul => elementwise::mul(&site)?,
-        Op::Div => elementwise::div(&site)?,
-        Op::Maximum => elementwise::extreme(&site, Comparison::Gt)?,
-        Op::Minimum => elementwise::extreme(&site, Comparison::Lt)?,
-        Op::Where => elementwise::choose(&site)?,
+        Op::Sub => elementwise::sub(site)?,
+        Op::Mul => elementwise::mul(site)?,
+        Op::Div => elementwise::div(site)?,
+        Op::Maximum => elementwise::extreme(site, Comparison::Gt)?,
+        Op::Minimum => elementwise::extreme(site, Comparison::Lt)?,
+        Op::Where => elementwise::choose(site)?,
         Op::Scale(c) => smallvec![Some(constant::scaled(cotangent, c.value())?)],
         Op::AddConst(_) | Op::Constrain | Op::Transition(_) => smallvec![Some(cotangent)],
-        Op::Unary(unary) => smallvec![Some(elementwise::unary(&site, *unary)?)],
-        Op::Cast(_) => smallvec![elementwise::cast(&site)?],
-        Op::Sum(dims) => smallvec![Some(reduce::sum(&site, dims)?)],
-        Op::Max(dims) => smallvec![Some(reduce::max(&site, dims)?)],
-        Op::CumSum(cumsum) => smallvec![Some(along::cumsum(&site, cumsum)?)],
-        Op::Slice(slice) => smallvec![Some(along::slice(&site, slice)?)],
-        Op::Pad(pad) => smallvec![Some(along::pad(&site, pad)?)],
-        Op::Concat(dim) => along::concat(&site, *dim)?,
-        Op::Lookup { rows } => lookup::lookup(&site, *rows)?,
-        Op::ScatterAdd { rows } => lookup::scatter_add(&site, *rows)?,
-        Op::Broadcast(broadcast) => smallvec![Some(shape::broadcast(&site, broadcast)?)],
-        Op::Transpose(perm) => smallvec![Some(shape::transpose(&site, perm)?)],
-        Op::Reshape(_) => smallvec![Some(shape::reshape(&site)?)],
+        Op::Unary(unary) => smallvec![Some(elementwise::unary(site, *unary)?)],
+        Op::Cast(_) => smallvec![elementwise::cast(site)?],
+        Op::Sum(dims) => smallvec![Some(reduce::sum(site, dims)?)],
+        Op::Max(dims) => smallvec![Some(reduce::max(site, dims)?)],
+        Op::CumSum(cumsum) => smallvec![Some(along::cumsum(site, cumsum)?)],
+        Op::Slice(slice) => smallvec![Some(along::slice(site, slice)?)],
+        Op::Pad(pad) => smallvec![Some(along::pad(site, pad)?)],
+        Op::Concat(dim) => along::concat(site, *dim)?,
+        Op::Lookup { rows } => lookup::lookup(site, *rows)?,
+        Op::ScatterAdd { rows } => lookup::scatter_add(site, *rows)?,
+        Op::Broadcast(broadcast) => smallvec![Some(shape::broadcast(site, broadcast)?)],
+        Op::Transpose(perm) => smallvec![Some(shape::transpose(site, perm)?)],
+        Op::Reshape(_) => smallvec![Some(shape::reshape(site)?)],
     })
 }
