@@ -7,8 +7,8 @@ use shardgrad_planner::{Options, plan};
 
 use super::{expect, kinds, mesh, planned, request, ring};
 
-const SHAPE: [usize; 3] = [2, 8, 16];
-const ELEMENTS: u64 = 2 * 8 * 16;
+const SHAPE: [usize; 3] = [3, 8, 16];
+const ELEMENTS: u64 = 3 * 8 * 16;
 
 /// `loss`, and the gradients of all leaves of floats that are no targets.
 fn outputs(g: &Graph, loss: Var<'_>) -> Program {
