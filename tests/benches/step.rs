@@ -1,10 +1,13 @@
 //! Training steps against the time of their matrix products alone, measured in turn in the same run.
 //!
-//! `cargo bench -p shardgrad-tests --bench step`. The floor of one rank is the library's `general_mat_mul` on matrices
-//! of the sizes and orientations that its step multiplies, nothing else. Ratios are of the fastest samples.
+//! `cargo bench -p shardgrad-tests --bench step`. The floor is the library's `general_mat_mul` on matrices of the sizes
+//! and orientations that each rank's step multiplies, on as many threads as there are ranks, nothing else. Ratios are of
+//! the fastest samples.
 //! Names after `--` pick models: `cargo bench -p shardgrad-tests --bench step -- a b`.
 
 use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
@@ -58,21 +61,33 @@ fn inputs(spec: &MlpSpec) -> BTreeMap<String, Value> {
 /// One matrix product: factors, each with whether it is read transposed, and the result.
 type Product = (Array2<f32>, bool, Array2<f32>, bool, Array2<f32>);
 
+/// How the ranks share the work of a layer's products.
+#[derive(Clone, Copy)]
+enum Share {
+    Nothing,
+    /// The outputs of even layers, the inputs of odd ones, between two.
+    Features,
+    /// The rows, between two.
+    Batch,
+}
+
 /// The matrix products of one rank's step.
 struct Floor {
     products: Vec<Product>,
 }
 
 impl Floor {
-    /// `share` divides the work of every product as two ranks do.
-    fn new(spec: &MlpSpec, share: usize) -> Self {
+    fn new(spec: &MlpSpec, share: Share) -> Self {
         let matrix = |rows: usize, columns: usize| Array2::from_elem((rows, columns), 0.5_f32);
-        let batch = spec.batch;
         let mut products = Vec::new();
         for (i, layer) in spec.layers.iter().enumerate() {
-            let (n, m) = (layer.inputs, layer.outputs);
-            // One label is split: the outputs of even layers, the inputs of odd ones.
-            let (n, m) = if i % 2 == 0 { (n, m / share) } else { (n / share, m) };
+            let (batch, n, m) = (spec.batch, layer.inputs, layer.outputs);
+            let (batch, n, m) = match share {
+                Share::Nothing => (batch, n, m),
+                Share::Features if i % 2 == 0 => (batch, n, m / 2),
+                Share::Features => (batch, n / 2, m),
+                Share::Batch => (batch / 2, n, m),
+            };
             products.push((matrix(batch, n), false, matrix(n, m), false, matrix(batch, m)));
             products.push((matrix(batch, n), true, matrix(batch, m), false, matrix(n, m)));
             if i > 0 {
@@ -89,6 +104,21 @@ impl Floor {
             general_mat_mul(1.0, &a, &b, 0.0, c);
         }
     }
+}
+
+/// One rank's products each on a thread of its own, at once: the slowest.
+fn floor_of(floors: &mut [Floor], reps: usize) -> Duration {
+    let all_there = Barrier::new(floors.len());
+    let work = |floor: &mut Floor| {
+        floor.run(); // Once without the clock, so that all run at full speed together.
+        all_there.wait();
+        timed(reps, || floor.run())
+    };
+    let work = &work;
+    thread::scope(|scope| {
+        let ranks: Vec<_> = floors.iter_mut().map(|f| scope.spawn(move || work(f))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("products")).max().unwrap_or_default()
+    })
 }
 
 fn timed(reps: usize, mut work: impl FnMut()) -> Duration {
@@ -109,29 +139,35 @@ fn steps() {
         }
         let spec = model(name, batch, sizes);
         let inputs = inputs(&spec);
-        let mut floor = Floor::new(&spec, 1);
         let variants = [
-            ("one rank", "d=1", "replicated"),
-            ("megatron", "d=2", "megatron"),
-            ("data", "d=2", "data"),
+            ("one rank", "d=1", "replicated", Share::Nothing),
+            ("megatron", "d=2", "megatron", Share::Features),
+            ("data", "d=2", "data", Share::Batch),
         ];
         let mut trainers: Vec<Trainer> = variants
             .iter()
-            .map(|(_, mesh, layout)| {
+            .map(|(_, mesh, layout, _)| {
                 Trainer::threads(&planned(&spec, mesh, layout), 0).expect("threads")
             })
             .collect();
-        let mut floors = Vec::new();
+        let mut floors: Vec<Vec<Floor>> = variants
+            .iter()
+            .map(|&(_, mesh, _, share)| {
+                let ranks = if mesh == "d=1" { 1 } else { 2 };
+                (0..ranks).map(|_| Floor::new(&spec, share)).collect()
+            })
+            .collect();
+        let mut bounds: Vec<Vec<Duration>> = vec![Vec::new(); trainers.len()];
         let mut times: Vec<Vec<Duration>> = vec![Vec::new(); trainers.len()];
         for _ in 0..SAMPLES {
-            floors.push(timed(reps, || floor.run()));
-            for (trainer, times) in trainers.iter_mut().zip(&mut times) {
-                times.push(timed(reps, || drop(trainer.train(&inputs).expect("a step"))));
+            for (i, trainer) in trainers.iter_mut().enumerate() {
+                bounds[i].push(floor_of(&mut floors[i], reps));
+                times[i].push(timed(reps, || drop(trainer.train(&inputs).expect("a step"))));
             }
         }
-        let floor = fastest(&floors);
         let times: Vec<f64> = times.iter().map(|t| fastest(t)).collect();
-        for ((variant, ..), &time) in variants.iter().zip(&times) {
+        let bounds: Vec<f64> = bounds.iter().map(|t| fastest(t)).collect();
+        for ((&(variant, ..), &time), &floor) in variants.iter().zip(&times).zip(&bounds) {
             print!(
                 "{:28} {:>9.1} µs {:>9.1} µs {:>8.2}",
                 format!("{name} {variant}"),
