@@ -8,7 +8,7 @@ use shardgrad::core::schedule::rank_schedule;
 use shardgrad::core::{Layout, Machine, Mesh, Op, Transition};
 use shardgrad::graph::{Activation, NodeId, Phase, Plan, Program, Value, blocks, check, eval};
 use shardgrad::graph::{LayerSpec, Loss, MlpSpec};
-use shardgrad::planner::Preset;
+use shardgrad::planner::{Combine, Options, Preset};
 use shardgrad::{Error, Planned, Training};
 use shardgrad_testkit::diagnose::{Context, diagnose, diagnose_ranks};
 
@@ -111,7 +111,9 @@ impl Lab {
             input_gradient: true,
             ..MlpSpec::new("two layers", 4)
         };
-        let training = Training::of(spec);
+        // One collective after the other, as the page shows them; a fault is planted in one.
+        let step_by_step = Options { combine: Combine::Off, blocking: true, ..Options::default() };
+        let training = Training::of(spec).options(step_by_step);
         let program = training.program()?;
         let leaves = leaves(&program);
         let dense = eval::evaluate(&program, &leaves)?;
