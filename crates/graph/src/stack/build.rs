@@ -10,7 +10,7 @@ use crate::program::Half;
 /// A layer with its parameters.
 enum Part<'g> {
     Embedding(Embedding<'g>),
-    Block(TransformerBlock<'g>),
+    Block(Box<TransformerBlock<'g>>),
     Norm(Norm<'g>),
     Linear(Projection<'g>),
     Head(Head<'g>),
@@ -75,7 +75,7 @@ impl<'g> Parts<'g> {
                     for number in 0..*repeat {
                         let name =
                             if *repeat > 1 { format!("{name}.{number}") } else { name.clone() };
-                        parts.push(Part::Block(TransformerBlock::new(g, &name, block)?));
+                        parts.push(Part::Block(Box::new(TransformerBlock::new(g, &name, block)?)));
                     }
                     opened = false;
                 }
