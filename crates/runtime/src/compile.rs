@@ -151,6 +151,11 @@ pub(crate) fn compile(plan: &Plan, rank: usize, buffers: Buffers) -> Result<Comp
     let lives: Vec<Life> =
         born.iter().zip(memory::frees(plan)).map(|(&born, frees)| Life { born, frees }).collect();
     let fuse = buffers == Buffers::Keep;
+    // Several nodes at once are a launch of the plan, or elementwise ops that are fused below.
+    if let Some(bucket) = plan.steps().find(|step| step.len() > 1 && !compiler.is_launch(step)) {
+        let first = NodeId::from_index(bucket.start);
+        return Err(bad(plan, first, "it is no collective, and cannot share a launch"));
+    }
     let groups = if fuse { compiler.groups()? } else { plan.steps().collect() };
     // The group of each node, and where each slot's life begins and ends, in groups.
     let mut needs: Vec<Need> = vec![Need::Own; slots.len()];

@@ -2,8 +2,8 @@
 //!
 //! A collective of the transport knows no boxes: it moves runs of elements by member of the group. What a member gets is packed
 //! before, and what comes is put in its place after. A reduce_scatter of blocks that differ in length is one of blocks
-//! of the longest. Sums are added in the transport's order: equal to the schedule's within rounding, so that integers, whose
-//! overflow must be found, are left to the schedule.
+//! of the longest. Sums are added in the transport's order: equal to the schedule's within rounding. Sums of integers, whose
+//! overflow must be found, and maxima of floats, whose NaN must stay, are left to the schedule.
 //!
 //! All members of a group decide alike, from what they all know.
 
@@ -64,9 +64,13 @@ impl Native {
         }
         let (sources, results): (Vec<Block>, Vec<Block>) = group.iter().map(|&r| blocks(r)).unzip();
         let (source, result) = blocks(rank);
-        let inexact = combine == Combine::Max || ty.dtype.is_float();
+        let by_transport = match combine {
+            Combine::Sum | Combine::Copy => ty.dtype.is_float(),
+            // Of floats a transport's maximum may lose a NaN.
+            Combine::Max => !ty.dtype.is_float(),
+        };
         let form = match kind {
-            TransitionKind::AllReduce => inexact.then_some(Form::AllReduce { combine })?,
+            TransitionKind::AllReduce => by_transport.then_some(Form::AllReduce { combine })?,
             TransitionKind::AllGather => {
                 let place = |theirs: &Block| Local::of_box(theirs, &result);
                 Form::AllGather { places: sources.iter().map(place).collect() }
@@ -76,7 +80,7 @@ impl Native {
                 let longest = results.iter().map(Block::len).max().unwrap_or(0);
                 let small = longest.checked_mul(sources.len())? <= MOST;
                 let parts = results.iter().map(part).collect();
-                (inexact && small).then_some(Form::ReduceScatter { combine, parts, longest })?
+                (by_transport && small).then_some(Form::ReduceScatter { combine, parts, longest })?
             }
             TransitionKind::AllToAll => Form::AllToAll {
                 parts: results

@@ -227,10 +227,7 @@ impl Trainer {
     ) -> Result<StepReport, Error> {
         self.refuse_if_stopped()?;
         let filled = self.fill_blocks(&mut read);
-        if let Err(error) = &filled {
-            self.ranks.fail(error);
-        }
-        filled?;
+        self.told(filled)?;
         self.execute(wanted)
     }
 
@@ -263,13 +260,24 @@ impl Trainer {
         wanted: &[usize],
     ) -> Result<StepReport, Error> {
         self.refuse_if_stopped()?;
+        let cut = self.cut_blocks(values);
+        self.told(cut)?;
+        self.execute(wanted)
+    }
+
+    fn cut_blocks(&mut self, values: &BTreeMap<String, Value>) -> Result<(), Error> {
         check_inputs(&self.inputs, values)?;
         for (own, blocks) in self.spare.iter_mut().zip(&self.blocks) {
             for ((data, block), input) in own.iter_mut().zip(blocks).zip(self.inputs.iter()) {
                 data.copy_block(&values[&input.name], block)?;
             }
         }
-        self.execute(wanted)
+        Ok(())
+    }
+
+    /// What other ranks cannot know of is noted.
+    fn told(&self, result: Result<(), Error>) -> Result<(), Error> {
+        result.inspect_err(|error| self.ranks.fail(error))
     }
 
     /// Runs a step on what the spare buffers hold.

@@ -61,9 +61,12 @@ impl Trainer {
     /// ```no_run
     /// use shardgrad::prelude::*;
     /// use shardgrad::mpi;
-    /// # fn plan() -> Result<Planned, Error> { unimplemented!() }
     /// fn main() -> Result<(), Box<dyn std::error::Error>> {
-    ///     let plan = plan()?;
+    ///     let mesh = Mesh::new([("dp", 2)])?;
+    ///     let model = Mlp::new(&[64, 32, 10]).activation(Activation::Relu);
+    ///     let plan = Training::new(model, Loss::CrossEntropy, AdamW::new(1e-3), Batch(64))
+    ///         .layout("dp=data")?
+    ///         .plan(&mesh, &Machine::default())?;
     ///     Ok(mpi::run(|universe| {
     ///         let digits = Dataset::digits();
     ///         let mut trainer = Trainer::mpi(&plan, universe)?;
