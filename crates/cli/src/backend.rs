@@ -5,11 +5,14 @@
 
 use shardgrad::{Planned, Trainer};
 
-use crate::args::{BackendArg, BackendArgs};
+use crate::args::{BackendArg, BackendArgs, CollectivesArg};
 use crate::failure::Failure;
 #[cfg(feature = "mpi")]
 use crate::failure::Known;
 use crate::{interrupt, output};
+
+/// What is compared, and what this process says.
+pub(crate) type Statements = Vec<(&'static str, String)>;
 
 pub(crate) enum Backend {
     Threads,
@@ -24,6 +27,11 @@ impl Backend {
     /// Starts what was asked for.
     pub(crate) fn start(args: BackendArgs) -> Result<Self, Failure> {
         match args.backend {
+            BackendArg::Threads if args.collectives == CollectivesArg::Native => {
+                Err(Failure::input(
+                    "--collectives native: threads have no collectives of their own; add --backend mpi",
+                ))
+            }
             BackendArg::Threads => Ok(Backend::Threads),
             BackendArg::Mpi => Self::mpi(args),
         }
@@ -39,8 +47,6 @@ impl Backend {
     #[cfg(feature = "mpi")]
     fn mpi(args: BackendArgs) -> Result<Self, Failure> {
         use shardgrad::mpi::{Collectives, MpiOptions, Universe};
-
-        use crate::args::CollectivesArg;
 
         let collectives = match args.collectives {
             CollectivesArg::Own => Collectives::Own,
@@ -77,6 +83,20 @@ impl Backend {
             Backend::Mpi { universe, options } => Trainer::mpi_with(planned, universe, *options),
         }
         .map_err(Failure::no)
+    }
+
+    /// All processes say the same, or all fail.
+    pub(crate) fn agree(&self, statements: impl FnOnce() -> Statements) -> Result<(), Failure> {
+        match self {
+            Backend::Threads => {
+                let _ = statements;
+                Ok(())
+            }
+            #[cfg(feature = "mpi")]
+            Backend::Mpi { universe, .. } => {
+                self.together(universe.agree(&statements()).map_err(Failure::no))
+            }
+        }
     }
 
     /// Whether somebody asked for an end, in any process.

@@ -1,5 +1,6 @@
 //! The `shardgrad` command. The only place that reads arguments or prints.
 
+mod alike;
 mod args;
 mod backend;
 mod check;

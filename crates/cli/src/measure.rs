@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use shardgrad::core::Machine;
 use shardgrad::core::machine::Link;
+use shardgrad::graph::MlpSpec;
 use shardgrad::measure::{self, batch, steps};
 use shardgrad::predict::predict;
 use shardgrad::runtime::World;
 use shardgrad::runtime::WorldOptions;
+use shardgrad::{Planned, Training};
 
 use crate::args::{MeasureArgs, ModelArgs};
 use crate::backend::Backend;
 use crate::failure::Failure;
 use crate::units::seconds;
-use crate::{output, request};
+use crate::{alike, output, request};
 
 pub(crate) fn run(args: &MeasureArgs) -> Result<(), Failure> {
     let backend = Backend::start(args.backend)?;
@@ -23,7 +25,8 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<(), Failure> {
 
 fn run_on(backend: &Backend, args: &MeasureArgs) -> Result<(), Failure> {
     let model = ModelArgs { model: args.model.clone(), machine: None };
-    let training = backend.together(request::training(&model))?;
+    let asked = backend.together(asked(args, &model))?;
+    backend.agree(|| alike::measuring(args, &asked.spec))?;
     let machine = measured(backend, args)?;
     let remark = format!(
         "Measured by `shardgrad measure` on {} of {}.\nLinks: all_reduces along the axis. flops: the products of a \
@@ -35,26 +38,19 @@ fn run_on(backend: &Backend, args: &MeasureArgs) -> Result<(), Failure> {
     if backend.speaks() {
         output::write(&text, args.output.as_deref())?;
     }
-    if args.layout.is_empty() {
+    if asked.layouts.is_empty() {
         return Ok(());
     }
     let mut table = format!(
         "{:<28} {:>12} {:>12} {:>20}\n",
         "layout", "predicted", "measured", "measured/predicted"
     );
-    for layout in &args.layout {
-        let planned = request::with_layout(training.clone(), layout, None).and_then(|training| {
-            let planned = training.plan(&args.mesh, &machine);
-            planned.map_err(|e| request::no_plan(&model, layout, e))
-        });
-        let planned = backend.together(planned)?;
+    for (layout, training) in &asked.layouts {
+        let planned = backend.together(planned(args, &model, layout, training, &machine))?;
         let predicted = predict(planned.plan(), &machine).seconds;
         let mut trainer = backend.trainer(&planned)?;
-        let Some(spec) = training.spec().mlp() else {
-            return Err(Failure::input("`stack`: a model with [[layer]] was expected"));
-        };
-        let took =
-            steps(&mut trainer, &batch(spec), usize::from(args.steps)).map_err(Failure::no)?;
+        let took = steps(&mut trainer, &batch(&asked.spec), usize::from(args.steps))
+            .map_err(Failure::no)?;
         table.push_str(&format!(
             "{:<28} {:>12} {:>12} {:>20.2}\n",
             planned.plan().layout,
@@ -64,6 +60,38 @@ fn run_on(backend: &Backend, args: &MeasureArgs) -> Result<(), Failure> {
         ));
     }
     backend.print(&table)
+}
+
+/// What is to be timed.
+struct Asked {
+    spec: MlpSpec,
+    /// Under each layout, with its text.
+    layouts: Vec<(String, Training)>,
+}
+
+/// What cannot be timed is refused before anything is.
+fn asked(args: &MeasureArgs, model: &ModelArgs) -> Result<Asked, Failure> {
+    let training = request::training(model)?;
+    let Some(spec) = training.spec().mlp().cloned() else {
+        return Err(Failure::input("`stack`: a model with [[layer]] was expected"));
+    };
+    let under = |layout: &String| {
+        let training = request::with_layout(training.clone(), layout, None)?;
+        planned(args, model, layout, &training, &Machine::default())?;
+        Ok((layout.clone(), training))
+    };
+    let layouts = args.layout.iter().map(under).collect::<Result<_, Failure>>()?;
+    Ok(Asked { spec, layouts })
+}
+
+fn planned(
+    args: &MeasureArgs,
+    model: &ModelArgs,
+    layout: &str,
+    training: &Training,
+    machine: &Machine,
+) -> Result<Planned, Failure> {
+    training.plan(&args.mesh, machine).map_err(|e| request::no_plan(model, layout, e))
 }
 
 fn measured(backend: &Backend, args: &MeasureArgs) -> Result<Machine, Failure> {

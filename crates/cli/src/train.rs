@@ -22,7 +22,7 @@ use crate::backend::Backend;
 use crate::failure::Failure;
 use crate::units::{bytes, of};
 use crate::verify::Verifier;
-use crate::{interrupt, request, table};
+use crate::{alike, interrupt, request, table};
 
 pub(crate) fn run(args: &TrainArgs) -> Result<(), Failure> {
     let backend = Backend::start(args.backend)?;
@@ -80,6 +80,7 @@ fn work(args: &TrainArgs, threads: bool) -> Result<Work, Failure> {
 
 fn run_on(backend: &Backend, args: &TrainArgs) -> Result<(), Failure> {
     let work = backend.together(work(args, backend.is_threads()))?;
+    backend.agree(|| alike::training(args, work.training.spec()))?;
     backend.print(&plan_summary(&work.planned, backend.is_threads()))?;
     let mut run = backend.together(Run::new(&work, args, backend))?;
     let result = run.train(args, &work);

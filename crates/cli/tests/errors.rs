@@ -30,6 +30,8 @@ fn arguments_are_refused() {
     refused("compare --format yaml", &["--format", "yaml", "table", "json"]);
     refused("compare --objective speed", &["--objective", "speed", "volume"]);
     refused("train --epochs 0", &["--epochs", "0"]);
+    refused("train --collectives native", &["--collectives native", "--backend mpi"]);
+    refused("measure --layout megatrn", &["--layout", "`megatrn`"]);
     refused("check", &["PLAN.json"]);
 }
 

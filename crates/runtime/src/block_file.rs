@@ -5,7 +5,7 @@
 //! byte for byte the one that [`Checkpoint::write`](crate::Checkpoint::write) makes of whole tensors.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -226,10 +226,17 @@ fn to_dtype(dtype: Dtype) -> Option<DType> {
     [DType::F32, DType::F64, DType::I32, DType::I64].into_iter().find(|&d| of_dtype(d) == dtype)
 }
 
-/// The name of a file while it is made.
-pub(crate) fn partial(path: &Path) -> io::Result<PathBuf> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("the path names no file"))?;
+/// Where a file is made, and where it then goes. A link goes on pointing to the file; what is no regular file (a device, a
+/// directory) is not replaced.
+pub(crate) fn places(path: &Path) -> io::Result<(PathBuf, PathBuf)> {
+    let place = match fs::metadata(path) {
+        Ok(found) if found.is_file() => fs::canonicalize(path)?,
+        Ok(_) => return Err(io::Error::other("it is no regular file; a file name was expected")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        Err(error) => return Err(error),
+    };
+    let name = place.file_name().ok_or_else(|| io::Error::other("the path names no file"))?;
     let mut partial = name.to_owned();
     partial.push(".partial");
-    Ok(path.with_file_name(partial))
+    Ok((place.with_file_name(partial), place))
 }

@@ -21,7 +21,7 @@ use shardgrad_core::TensorType;
 use shardgrad_core::ops::Role;
 use shardgrad_graph::Value;
 
-use crate::block_file::partial;
+use crate::block_file::places;
 use crate::error::Error;
 use crate::trainer::Trainer;
 
@@ -251,17 +251,17 @@ fn value_of(view: &TensorView<'_>) -> Option<Value> {
 
 /// Writes a new file beside the old one and renames it over the old one when it is whole.
 fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let partial = partial(path)?;
+    let (partial, place) = places(path)?;
     let written = File::create(&partial).and_then(|mut file| {
         write(&mut file)?;
         file.sync_all()
     });
-    if let Err(error) = written.and_then(|()| fs::rename(&partial, path)) {
+    if let Err(error) = written.and_then(|()| fs::rename(&partial, &place)) {
         // The first failure is what counts.
         let _ = fs::remove_file(&partial);
         return Err(error);
     }
-    sync_directory(path);
+    sync_directory(&place);
     Ok(())
 }
 
@@ -323,6 +323,23 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(Checkpoint::read(&path).unwrap(), checkpoint(1));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A directory stands for all that is no regular file.
+    #[test]
+    #[cfg(unix)]
+    fn links_stay_and_what_is_no_file_is_not_replaced() {
+        let directory = directory("checkpoint-links");
+        let (path, link) = (directory.join("a.safetensors"), directory.join("latest"));
+        checkpoint(1).write(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        checkpoint(2).write(&link).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(Checkpoint::read(&path).unwrap(), checkpoint(2));
+        let error = checkpoint(3).write(&directory).unwrap_err().to_string();
+        assert!(error.contains("it is no regular file"), "{error}");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
         fs::remove_dir_all(directory).unwrap();
     }
 

@@ -80,7 +80,11 @@ impl Native {
                 let longest = results.iter().map(Block::len).max().unwrap_or(0);
                 let small = longest.checked_mul(sources.len())? <= MOST;
                 let parts = results.iter().map(part).collect();
-                (by_transport && small).then_some(Form::ReduceScatter { combine, parts, longest })?
+                (by_transport && small).then_some(Form::ReduceScatter {
+                    combine,
+                    parts,
+                    longest,
+                })?
             }
             TransitionKind::AllToAll => Form::AllToAll {
                 parts: results

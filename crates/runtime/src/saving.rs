@@ -10,7 +10,7 @@ use std::path::Path;
 
 use shardgrad_core::Block;
 
-use crate::block_file::{BlockFile, partial};
+use crate::block_file::{BlockFile, places};
 use crate::checkpoint::{About, fits, io_error, not_one, sync_directory};
 use crate::error::Error;
 use crate::tensor::Data;
@@ -25,7 +25,9 @@ impl Trainer {
     pub fn save(&mut self, path: &Path, model: &str, step: u64) -> Result<(), Error> {
         let file = BlockFile::new(About::of(self, model, step), self.stored())
             .map_err(|problem| not_one(path, &problem))?;
-        let partial = partial(path).map_err(|e| io_error(path, &e))?;
+        let places = places(path).map_err(|e| io_error(path, &e));
+        self.ranks.together(places.as_ref().map(|_| ()).map_err(Error::clone))?;
+        let (partial, place) = places?;
         let first = self.ranks.here(self.mesh.size()).start == 0;
         let made = if first { file.create(&partial) } else { Ok(()) };
         let made = made.map_err(|e| io_error(path, &e));
@@ -37,12 +39,12 @@ impl Trainer {
                 self.ranks.together(written)
             })
             .and_then(|()| {
-                let renamed = if first { fs::rename(&partial, path) } else { Ok(()) };
+                let renamed = if first { fs::rename(&partial, &place) } else { Ok(()) };
                 self.ranks.together(renamed.map_err(|e| io_error(path, &e)))
             });
         if first {
             match &saved {
-                Ok(()) => sync_directory(path),
+                Ok(()) => sync_directory(&place),
                 // The first failure is what counts.
                 Err(_) => drop(fs::remove_file(&partial)),
             }

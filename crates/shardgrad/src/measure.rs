@@ -10,7 +10,8 @@
 //! * **memory bandwidth**: the update w − c·g of 2²⁰ elements, in the bytes that the model counts for it (what fusion saves is
 //!   a higher rate).
 //!
-//! Every figure is a median over repetitions, and of those the slowest rank's.
+//! Every figure is a median over repetitions; of links the slowest rank's, of computing the slowest thread's or the first
+//! process's.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -116,6 +116,36 @@ fn differences() {
         let wanted = format!("rank 1 has another {named}");
         assert_eq!(outcome.stderr.matches(&wanted).count(), 1, "{wanted}: {}", outcome.stderr);
     }
+    // What decides the numbers or the way, and is in no plan.
+    let base = train("d=2", "data");
+    let rows = |last: &str| {
+        let line = (0..64).map(|i| (i % 5).to_string()).collect::<Vec<_>>().join(",");
+        let head = (0..64).map(|i| format!("x{i}")).collect::<Vec<_>>().join(",");
+        format!("{head},label\n{}{line},{last}\n", format!("{line},1\n").repeat(400))
+    };
+    let (one, two) = (file("one.csv", &rows("1")), file("two.csv", &rows("2")));
+    let slow = std::fs::read_to_string(&model).expect("the model");
+    let slow = slow.replace("\"adam\"", "{ name = \"adam\", lr = 0.5 }");
+    let slow = base.replace(&model, &file("slow.toml", &slow));
+    let save = |name: &str| place().join(name).to_str().expect("UTF-8").to_owned();
+    let (held, other) = (save("held.safetensors"), save("other.safetensors"));
+    threads(&format!("train {model} --mesh d=1 --layout data --epochs 1 --checkpoint {held}"))
+        .expect("a checkpoint", 0);
+    std::fs::copy(&held, &other).expect("a copy");
+    let measure = format!("measure {model} --mesh d=2 --backend mpi --steps");
+    for (first, second, named) in [
+        (base.clone(), slow, "model"),
+        (format!("{base} --data {one}"), format!("{base} --data {two}"), "data"),
+        (base.clone(), base.replace("--epochs 1", "--epochs 2"), "--epochs"),
+        (format!("{base} --checkpoint {other}"), base.clone(), "--checkpoint"),
+        (base.clone(), format!("{base} --resume {held}"), "--resume"),
+        (format!("{measure} 3"), format!("{measure} 5"), "--steps"),
+    ] {
+        let line = format!("-n 1 {SHARDGRAD} {first} : -n 1 {SHARDGRAD} {second}");
+        let outcome = finish(mpirun().args(line.split_whitespace())).expect(named, 1);
+        let wanted = format!("rank 1 has another {named} than rank 0");
+        assert_eq!(outcome.stderr.matches(&wanted).count(), 1, "{wanted}: {}", outcome.stderr);
+    }
     let small = processes(2, &format!("train {model} --mesh d=3 --layout data"));
     let small = small.expect("too few", 1).stderr;
     assert!(small.contains("2 processes were started, but the mesh d=3 has 3 devices"), "{small}");
@@ -141,7 +171,10 @@ fn bad_input() {
 /// One process is asked to end; all finish the step, save and end.
 fn interruption() {
     let saved = place().join("interrupted.safetensors");
-    let _ = std::fs::remove_file(&saved);
+    let pid = place().join("rank1");
+    for old in [&saved, &pid] {
+        let _ = std::fs::remove_file(old);
+    }
     let arguments = format!(
         "train {} --mesh d=2 --layout data --epochs 1000000 --backend mpi --checkpoint {}",
         model(),
@@ -161,7 +194,8 @@ fn interruption() {
     while !saved.exists() && start.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(50));
     }
-    let pid = std::fs::read_to_string(place().join("rank1")).expect("a process");
+    assert!(saved.exists(), "no checkpoint after a minute");
+    let pid = std::fs::read_to_string(pid).expect("a process");
     let told = Command::new("kill").args(["-TERM", pid.trim()]).status().expect("kill");
     assert!(told.success());
     let outcome = wait(&mut child, start).expect("interrupted", 130);
