@@ -47,6 +47,7 @@ pub mod program;
 mod softmax;
 pub mod stack;
 pub mod start;
+mod step;
 pub mod text;
 pub mod typed;
 pub mod validate;

@@ -2,8 +2,6 @@
 
 mod program;
 
-pub(crate) use program::{accumulate, name_gradient, update};
-
 use serde::{Deserialize, Serialize};
 use shardgrad_core::DType;
 

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use shardgrad_core::geometry::split;
-
 use super::MlpSpec;
 use crate::builder::{Graph, Var};
 use crate::error::Error;
 use crate::loss::Loss;
-use crate::node::{OutputRole, Phase};
-use crate::optim::Optimizer;
+use crate::node::OutputRole;
 use crate::program::Program;
+use crate::step::{Step, cut, data_name};
 use crate::value::Value;
 
 /// The parameters of one layer in a graph.
@@ -53,35 +51,19 @@ impl MlpSpec {
         let params: Vec<Var<'_>> =
             layers.iter().flat_map(|&(w, b)| [Some(w), b]).flatten().collect();
 
-        let mut loss: Option<Var<'_>> = None;
-        let mut gradients: Vec<Var<'_>> = Vec::new();
+        let mut step = Step::new(&g, params);
         let mut input_gradients = Vec::new();
         for (part, &(x, y)) in parts.iter().enumerate() {
             let out = self.forward(x, &layers, part)?;
             let part_loss = self.part_loss(out, y)?;
-            let mut wrt = params.clone();
+            let mut wrt = step.params().to_vec();
             wrt.extend(self.input_gradient.then_some(x));
             let mut of_part = g.grad(part_loss, &wrt)?;
-            input_gradients.extend(of_part.split_off(params.len()).into_iter().map(|dx| (x, dx)));
-            loss = Some(match loss {
-                Some(sum) => sum.add(part_loss)?,
-                None => part_loss,
-            });
-            gradients = if part == 0 { of_part } else { accumulate(&g, &gradients, &of_part)? };
+            let of_input = of_part.split_off(step.params().len());
+            input_gradients.extend(of_input.into_iter().map(|dx| (x, dx)));
+            step.add(part_loss, of_part)?;
         }
-        if let Some(loss) = loss {
-            g.output("loss", loss, OutputRole::Loss)?;
-        }
-        let is_output = self.optimizer == Optimizer::None;
-        for (&leaf, &gradient) in params.iter().zip(&gradients) {
-            name_gradient(&g, leaf, gradient, is_output)?;
-        }
-        for (x, gradient) in input_gradients {
-            name_gradient(&g, x, gradient, true)?;
-        }
-        if !is_output {
-            update(&g, self.optimizer, self.clip_norm, &params, gradients)?;
-        }
+        step.finish(self.optimizer, self.clip_norm, input_gradients)?;
         Ok(g.finish())
     }
 
@@ -89,27 +71,12 @@ impl MlpSpec {
     /// `y.0`, `x.1` …; everything else stays.
     #[must_use]
     pub fn program_inputs(&self, inputs: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
-        if self.micro_batches <= 1 {
-            return inputs;
-        }
-        let mut named = BTreeMap::new();
-        for (name, value) in inputs {
-            let rows = value.ty().shape.first().copied().unwrap_or(0);
-            if (name == "x" || name == "y") && rows.is_multiple_of(self.micro_batches) {
-                for part in 0..self.micro_batches {
-                    let block = split(rows, self.micro_batches, part);
-                    named.insert(self.data_name(&name, part), value.rows(block));
-                }
-            } else {
-                named.insert(name, value);
-            }
-        }
-        named
+        cut(&["x", "y"], self.micro_batches, inputs)
     }
 
     /// `x`, or `x.1` for part 1 of several.
     fn data_name(&self, name: &str, part: usize) -> String {
-        if self.micro_batches > 1 { format!("{name}.{part}") } else { name.to_owned() }
+        data_name(name, self.micro_batches, part)
     }
 
     /// Input and target of a part of the batch.
@@ -171,48 +138,4 @@ impl MlpSpec {
         }
         if part == 0 { h.named("out") } else { h.named(&format!("out.{part}")) }
     }
-}
-
-/// The optimizer's step on these gradients, clipped if there is a limit.
-pub(crate) fn update<'g>(
-    g: &'g Graph,
-    optimizer: Optimizer,
-    clip_norm: Option<f64>,
-    params: &[Var<'g>],
-    gradients: Vec<Var<'g>>,
-) -> Result<(), Error> {
-    let gradients = match clip_norm {
-        Some(limit) => g.clip_by_global_norm(&gradients, limit)?.0,
-        None => gradients,
-    };
-    let pairs: Vec<_> = params.iter().copied().zip(gradients).collect();
-    optimizer.step(g, &pairs)
-}
-
-/// Sums of gradients, part of the backward pass.
-pub(crate) fn accumulate<'g>(
-    g: &'g Graph,
-    a: &[Var<'g>],
-    b: &[Var<'g>],
-) -> Result<Vec<Var<'g>>, Error> {
-    let phase = g.set_phase(Phase::Backward);
-    let sums = a.iter().zip(b).map(|(a, &b)| a.add(b)).collect();
-    g.set_phase(phase);
-    sums
-}
-
-/// Names the gradient of a leaf, and declares it as an output if it is one.
-pub(crate) fn name_gradient(
-    g: &Graph,
-    leaf: Var<'_>,
-    gradient: Var<'_>,
-    output: bool,
-) -> Result<(), Error> {
-    let node = g.node(leaf.id());
-    let name = format!("grad({})", node.leaf_name().unwrap_or_default());
-    let gradient = g.var(gradient.id()).named(&name)?;
-    if output {
-        g.output(&name, gradient, OutputRole::Gradient { of: leaf.id() })?;
-    }
-    Ok(())
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use shardgrad_core::geometry::split;
 use shardgrad_core::ops::Role;
 
 use super::StackSpec;
@@ -10,18 +9,14 @@ use super::build::Parts;
 use crate::builder::{Graph, Var};
 use crate::cross_entropy::{CrossEntropy, count_of};
 use crate::error::Error;
-use crate::mlp::{accumulate, name_gradient, update};
 use crate::node::OutputRole;
-use crate::optim::Optimizer;
 use crate::program::Program;
 use crate::start::Start;
+use crate::step::{Step, cut, data_name};
 use crate::value::Value;
 
 /// The scalar that decides which elements a step drops.
 pub const DROPOUT_KEY: &str = "dropout_key";
-
-/// Inputs of a step that are cut into micro-batches.
-const DATA: [&str; 3] = ["x", "y", "mask"];
 
 impl StackSpec {
     /// The forward pass on a batch of any size: leaf `x`, ids `[batch, sequence]`, parameters, and the output `out`, scores
@@ -73,8 +68,7 @@ impl StackSpec {
         let masks: Vec<Var<'_>> = data.iter().filter_map(|(_, target)| target.mask).collect();
         let count = if masks.is_empty() { None } else { Some(count_of(&masks)?) };
 
-        let mut loss: Option<Var<'_>> = None;
-        let mut gradients: Vec<Var<'_>> = Vec::new();
+        let mut step = Step::new(&g, params);
         for (part, (ids, target)) in data.iter().enumerate() {
             let out = layers.of(*ids, key)?;
             let out = out.named(&self.data_name("out", part))?;
@@ -84,23 +78,10 @@ impl StackSpec {
                 Some(count) => total.div(count)?,
                 None => total.scale(1.0 / (self.batch * self.sequence) as f64)?,
             };
-            let of = g.grad(of_part, &params)?;
-            loss = Some(match loss {
-                Some(sum) => sum.add(of_part)?,
-                None => of_part,
-            });
-            gradients = if part == 0 { of } else { accumulate(&g, &gradients, &of)? };
+            let gradients = g.grad(of_part, step.params())?;
+            step.add(of_part, gradients)?;
         }
-        if let Some(loss) = loss {
-            g.output("loss", loss, OutputRole::Loss)?;
-        }
-        let is_output = self.optimizer == Optimizer::None;
-        for (&leaf, &gradient) in params.iter().zip(&gradients) {
-            name_gradient(&g, leaf, gradient, is_output)?;
-        }
-        if !is_output {
-            update(&g, self.optimizer, self.clip_norm, &params, gradients)?;
-        }
+        step.finish(self.optimizer, self.clip_norm, Vec::new())?;
         Ok(g.finish())
     }
 
@@ -108,25 +89,12 @@ impl StackSpec {
     /// `x.0`, `y.0`, `x.1` …; everything else stays.
     #[must_use]
     pub fn program_inputs(&self, inputs: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
-        let mut named = BTreeMap::new();
-        for (name, value) in inputs {
-            let rows = value.ty().shape.first().copied().unwrap_or(0);
-            let cut = self.micro_batches > 1 && rows.is_multiple_of(self.micro_batches);
-            if cut && DATA.contains(&name.as_str()) {
-                for part in 0..self.micro_batches {
-                    let block = split(rows, self.micro_batches, part);
-                    named.insert(self.data_name(&name, part), value.rows(block));
-                }
-            } else {
-                named.insert(name, value);
-            }
-        }
-        named
+        cut(&["x", "y", "mask"], self.micro_batches, inputs)
     }
 
     /// `x`, or `x.1` for part 1 of several.
     fn data_name(&self, name: &str, part: usize) -> String {
-        if self.micro_batches > 1 { format!("{name}.{part}") } else { name.to_owned() }
+        data_name(name, self.micro_batches, part)
     }
 
     /// Ids and targets of a part of the batch.
