@@ -77,7 +77,7 @@ fn sampled(path: &Path) -> io::Result<u64> {
     let (mut hasher, mut part) = (DefaultHasher::new(), vec![0; PART]);
     hasher.write_u64(len);
     for sample in 0..SAMPLES {
-        file.seek(SeekFrom::Start((len - PART as u64) / (SAMPLES - 1) * sample))?;
+        file.seek(SeekFrom::Start((len - PART as u64) * sample / (SAMPLES - 1)))?;
         file.read_exact(&mut part)?;
         hasher.write(&part);
     }

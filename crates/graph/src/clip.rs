@@ -61,9 +61,8 @@ fn clip<'g>(
     let squares = |v: Var<'g>| v.square()?.sum_all();
     let total = rest.iter().try_fold(squares(first)?, |sum, &v| sum.add(squares(v)?))?;
     let norm = total.sqrt()?;
-    // limit / max(norm, limit), with max(a, c) = relu(a − c) + c.
-    let largest = norm.add_const(-limit)?.relu()?.add_const(limit)?;
-    let factor = constant(norm.graph(), limit, norm.ty())?.div(largest)?;
+    let limit = constant(norm.graph(), limit, norm.ty())?;
+    let factor = limit.div(norm.maximum(limit)?)?;
     let clipped = std::iter::once(&first)
         .chain(rest)
         .map(|&v| v.mul(factor.broadcast(&[], &v.shape())?))
