@@ -121,7 +121,7 @@ fn differences() {
     let rows = |last: &str| {
         let line = (0..64).map(|i| (i % 5).to_string()).collect::<Vec<_>>().join(",");
         let head = (0..64).map(|i| format!("x{i}")).collect::<Vec<_>>().join(",");
-        format!("{head},label\n{}{line},{last}\n", format!("{line},1\n").repeat(400))
+        format!("{head},label\n{}{line},{last}\n", format!("{line},1\n").repeat(600))
     };
     let (one, two) = (file("one.csv", &rows("1")), file("two.csv", &rows("2")));
     let slow = std::fs::read_to_string(&model).expect("the model");
