@@ -85,6 +85,8 @@ pub(crate) fn optimal(plan: &PlanReport) -> String {
         "yes".to_owned()
     } else if plan.optimal {
         "yes, not certified".to_owned()
+    } else if plan.lower_bound_bytes == plan.totals.bytes_per_device {
+        "yes, by bytes".to_owned()
     } else {
         format!("≥ {}", bytes(plan.lower_bound_bytes))
     }

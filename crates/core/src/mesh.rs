@@ -77,6 +77,16 @@ impl Mesh {
         self.axes[axis].size
     }
 
+    /// The mesh of the same axes on which all but one have one device.
+    #[must_use]
+    pub fn only(&self, axis: usize) -> Self {
+        let of = |(i, a): (usize, &Axis)| {
+            let size = if i == axis { a.size } else { 1 };
+            Axis { name: a.name.clone(), size }
+        };
+        Self { axes: self.axes.iter().enumerate().map(of).collect() }
+    }
+
     /// Index of the axis with this name.
     ///
     /// # Errors

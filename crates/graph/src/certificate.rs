@@ -14,6 +14,18 @@
 //! the sum of what is taken out of the messages bounds the cost of every plan. A bag's claim, its *minimum*, is what is
 //! taken out; it is right if no entry of the message is less. The messages themselves are not stored: they follow from
 //! the claims.
+//!
+//! Where bags of the whole space would be too large, the bound is made *axis by axis*. The leading field of every cost is
+//! shared out over the axes of more than one device, so that the shares never add up to more than the cost; each axis then has a network of
+//! its own, that of the same program on the mesh of which only this axis has more than one device, and bags. The bound is what all of them
+//! add up to. The shares follow from the costs:
+//!
+//! * of the cheapest choice of every node, no axis has a share, and the bound has its cost; of what another choice costs
+//!   more, every axis has an equal part, rounded down. A choice of an axis is what choices of the node come to there,
+//!   in the order in which they first do, and costs the least of their parts;
+//! * the step of a value from placement p to q on an axis costs the least of any path between two layouts that have p
+//!   and q there, unless on some path the steps of its axes would so add up to more than it costs: then the least, over such
+//!   paths, of that cost times what the path costs, divided by what its steps add up to, rounded down.
 
 use serde::{Deserialize, Serialize};
 use shardgrad_core::price::Fields;
@@ -44,8 +56,12 @@ pub struct Bound {
     pub cost: Fields,
     /// No plan of the space costs less; equal to `cost` if the plan is optimal. Fields are in units of the scale.
     pub lower: Fields,
-    /// Why it holds.
+    /// Why it holds, if the bound is made of the whole space.
+    #[serde(default, skip_serializing_if = "Bags::is_empty")]
     pub bags: Bags,
+    /// Why it holds, if it is made axis by axis: the bags of each axis, none for an axis of one device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub axes: Vec<Bags>,
 }
 
 /// The plans of a program with the plan's mesh and pins, and with this restriction on the work of contractions.
@@ -83,13 +99,14 @@ pub enum Work {
     Repeated,
 }
 
-/// How costs are packed: field i counts units of `2^dropped[i]`, rounded up, and is shifted by `shift[i]` bits.
+/// How costs are packed: field i counts units of `2^dropped[i]` and is shifted by `shift[i]` bits. The first is rounded down, so
+/// that a bound on units is one on what they count; the others up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weights {
     /// Bits below each field.
     pub shift: [u32; 4],
-    /// Bits of each field that are rounded up.
+    /// Bits of each field that are rounded.
     pub dropped: [u32; 4],
 }
 
@@ -112,6 +129,14 @@ pub struct Bags {
     pub minimum: Vec<u32>,
 }
 
+impl Bags {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
 /// Packed costs of this size stand for "not possible". The sum of several does not overflow.
 pub const IMPOSSIBLE: u128 = 1 << 122;
 
@@ -124,10 +149,11 @@ impl Weights {
             && self.dropped.iter().all(|&d| d < 63)
     }
 
-    /// A cost in one integer, each field rounded up to its unit; [`IMPOSSIBLE`] if it does not fit.
+    /// A cost in one integer; [`IMPOSSIBLE`] if it does not fit.
     #[must_use]
     pub fn pack(&self, fields: Fields) -> u128 {
-        self.join([0, 1, 2, 3].map(|i| fields[i].div_ceil(1 << self.dropped[i])))
+        let up = |i: usize| fields[i].div_ceil(1 << self.dropped[i]);
+        self.join([fields[0] >> self.dropped[0], up(1), up(2), up(3)])
     }
 
     /// Fields in units of the scale, in one integer.

@@ -4,10 +4,11 @@ use shardgrad_core::Mesh;
 use shardgrad_core::price::Fields;
 use shardgrad_graph::certificate::{Bags, Bound, Certificate, Space, Weights, Work};
 
+use crate::cost::Packed;
 use crate::demands::Demands;
 use crate::options::{Objective, Options, Redundant};
 use crate::presets::Split;
-use crate::search::Trace;
+use crate::search::{Proof, Trace};
 
 /// Most entries of bags that the checker looks at.
 const VERIFIABLE: u64 = 1 << 29;
@@ -20,37 +21,55 @@ pub fn certificate(
     options: &Options,
     found: &Found<'_>,
 ) -> Certificate {
-    let Trace { order, factors, minima, entries } = found.trace;
-    if *entries > VERIFIABLE {
+    let entries = match found.proof {
+        Proof::Whole(trace) => trace.entries,
+        Proof::Axes(traces) => traces.iter().map(|(trace, _)| trace.entries).sum(),
+    };
+    if entries > VERIFIABLE {
         let because = format!("its bags have {entries} entries, more than can be looked at");
         return Certificate::None { because };
     }
-    let mut different: Vec<u128> = minima.clone();
-    different.sort_unstable();
-    different.dedup();
-    let number = |least: &u128| {
-        let at = different.binary_search(least).unwrap_or(0);
-        u32::try_from(at).unwrap_or(u32::MAX)
+    let (bags, axes) = match found.proof {
+        Proof::Whole(trace) => (bags(trace, found.sets, |m| found.scale.split(m)), Vec::new()),
+        Proof::Axes(traces) => {
+            // Shares are in units of the leading field.
+            let units = |m: Packed| [u64::try_from(m).unwrap_or(u64::MAX), 0, 0, 0];
+            let axes = traces.iter().map(|(trace, sets)| bags(trace, sets, units)).collect();
+            (Bags::default(), axes)
+        }
     };
     Certificate::Bound(Box::new(Bound {
         space: space(mesh, demands, options),
         scale: found.scale,
         cost: found.cost,
         lower: found.scale.split(found.lower),
-        bags: Bags {
-            sets: found.sets.to_vec(),
-            order: order.clone(),
-            factors: factors.clone(),
-            minimum: minima.iter().map(number).collect(),
-            minima: different.iter().map(|&m| found.scale.split(m)).collect(),
-        },
+        bags,
+        axes,
     }))
+}
+
+/// Bags from a trace, with minima as `fields` has them.
+fn bags(trace: &Trace, sets: &[u32], fields: impl Fn(Packed) -> Fields) -> Bags {
+    let mut different = trace.minima.clone();
+    different.sort_unstable();
+    different.dedup();
+    let number = |least: &Packed| {
+        let at = different.binary_search(least).unwrap_or(0);
+        u32::try_from(at).unwrap_or(u32::MAX)
+    };
+    Bags {
+        sets: sets.to_vec(),
+        order: trace.order.clone(),
+        factors: trace.factors.clone(),
+        minimum: trace.minima.iter().map(number).collect(),
+        minima: different.iter().map(|&m| fields(m)).collect(),
+    }
 }
 
 /// What a search found.
 pub struct Found<'a> {
     /// How its bound follows.
-    pub trace: &'a Trace,
+    pub proof: &'a Proof,
     /// The bound.
     pub lower: u128,
     /// The scale of costs.

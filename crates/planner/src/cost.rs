@@ -4,7 +4,8 @@
 //! each field as many bits of a `u128` as the largest possible sum over the program needs, the most important field
 //! uppermost, so that packed costs compare and add like the fields. Where a program is so large that the bits do not
 //! suffice, the last fields are counted in units of a power of two, each addend rounded up; a field keeps the bits that
-//! this rounding needs, so that no field ever carries into a more important one. A plan is called optimal only where bytes
+//! this rounding needs, so that no field ever carries into a more important one. The first field is rounded down, if need be,
+//! so that a bound on units is one on what they count. A plan is called optimal only where bytes
 //! and collectives are exact.
 
 use serde::{Deserialize, Serialize};
@@ -57,10 +58,11 @@ impl Scale {
         let mut bits = bounds.map(width);
         let mut dropped = [0; 4];
         for field in [3, 2, 1, 0] {
-            while bits.iter().sum::<u32>() > BITS && bounds[field] >> dropped[field] > addends {
+            // Each addend may be rounded up by one unit.
+            let rounding = if field == 0 { 0 } else { addends };
+            while bits.iter().sum::<u32>() > BITS && bounds[field] >> dropped[field] > rounding {
                 dropped[field] += 1;
-                // Each addend may be rounded up by one unit.
-                bits[field] = width((bounds[field] >> dropped[field]) + addends);
+                bits[field] = width((bounds[field] >> dropped[field]) + rounding);
             }
         }
         let mut shift = [0; 4];
@@ -92,8 +94,21 @@ impl Scale {
     #[must_use]
     pub fn pack(&self, fields: Fields) -> Packed {
         fields.iter().enumerate().fold(0, |sum, (i, &field)| {
-            sum + (u128::from(field).div_ceil(1 << self.dropped[i]) << self.shift[i])
+            let up = if i == 0 { 0 } else { (1_u128 << self.dropped[i]) - 1 };
+            sum + (((u128::from(field) + up) >> self.dropped[i]) << self.shift[i])
         })
+    }
+
+    /// The uppermost field of a packed cost, in its units.
+    #[must_use]
+    pub fn units(&self, packed: Packed) -> Packed {
+        packed >> self.shift[0]
+    }
+
+    /// A cost of so many units of the uppermost field.
+    #[must_use]
+    pub fn of_units(&self, units: Packed) -> Packed {
+        units << self.shift[0]
     }
 
     /// The uppermost field of a packed cost.

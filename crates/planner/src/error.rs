@@ -1,5 +1,6 @@
 //! Errors of planning: one line each, naming what was found, what is legal and what to do.
 
+use shardgrad_graph::Program;
 use thiserror::Error;
 
 /// What can be wrong with a layout request. Codes are stable (`docs/errors.md`).
@@ -141,6 +142,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// No plan is possible at all.
+    pub(crate) fn contradicting(program: &Program) -> Self {
+        let hint = "its pins contradict each other".to_owned();
+        Error::Infeasible { value: program.name.clone(), hint }
+    }
+
     /// The stable code of the error.
     #[must_use]
     pub fn code(&self) -> &'static str {

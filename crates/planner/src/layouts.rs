@@ -59,6 +59,12 @@ impl LayoutTable {
         Layout(placements)
     }
 
+    /// Number of dims of the tensors.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
     /// Number of layouts.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -14,7 +14,6 @@ use crate::options::{Objective, Options};
 use crate::overlap::overlapped;
 use crate::problem;
 use crate::request::LayoutRequest;
-use crate::search::{BUCKET_LIMIT, Failure, solve};
 
 /// A plan, what it costs, and how good it is proven to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,13 +106,7 @@ fn plan_free(
     options: &Options,
 ) -> Result<Planned, Error> {
     let mut problem = problem::Builder::new(program, mesh, demands, options).build()?;
-    let solution = solve(&mut problem.network, BUCKET_LIMIT).map_err(|failure| match failure {
-        Failure::Infeasible => Error::Infeasible {
-            value: program.name.clone(),
-            hint: "its pins contradict each other".to_owned(),
-        },
-        Failure::TooWide(_, entries) => Error::TooWide { entries },
-    })?;
+    let solution = problem::solve(program, mesh, demands, options, &mut problem)?;
     let mut plan = build::build(program, mesh, demands, &problem, &solution.assignment)?;
     plan.choose_algorithms(&options.prices(mesh));
     let cost = cost_of(&plan);
@@ -126,7 +119,9 @@ fn plan_free(
     let totals = plan.totals();
     // The bound is on all bytes. Those of scalars are the plan's own, at most.
     let lower_bound_bytes = match options.objective {
-        Objective::Volume if optimal => totals.bytes_per_device,
+        Objective::Volume if problem.scale.leading(solution.lower) >= cost.bytes => {
+            totals.bytes_per_device
+        }
         Objective::Volume => {
             problem.scale.leading(solution.lower).saturating_sub(totals.scalar_bytes_per_device)
         }
@@ -134,7 +129,7 @@ fn plan_free(
         Objective::Time | Objective::Memory => 0,
     };
     let found = Found {
-        trace: &solution.trace,
+        proof: &solution.proof,
         lower: solution.traced,
         scale: problem.scale.weights(),
         cost: plan.cost(&options.prices(mesh)),

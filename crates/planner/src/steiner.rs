@@ -51,6 +51,18 @@ impl TransitionGraph {
         scale: &Scale,
         mut fields: impl FnMut(Transition, LayoutId, LayoutId) -> Fields,
     ) -> Self {
+        let table = layouts.clone();
+        Self::from_steps(layouts, |from, to| {
+            let step = Transition::between(mesh, table.layout(from), table.layout(to));
+            step.map_or(INFINITE, |transition| scale.pack(fields(transition, from, to)))
+        })
+    }
+
+    /// The graph in which a single step costs so much; [`INFINITE`] where there is none.
+    pub fn from_steps(
+        layouts: Rc<LayoutTable>,
+        mut step: impl FnMut(LayoutId, LayoutId) -> Packed,
+    ) -> Self {
         let n = layouts.len();
         let mut dist = vec![INFINITE; n * n];
         let mut next = vec![0; n * n];
@@ -59,13 +71,7 @@ impl TransitionGraph {
             for to in ids() {
                 let at = usize::from(from) * n + usize::from(to);
                 next[at] = to;
-                if from == to {
-                    dist[at] = 0;
-                } else if let Ok(transition) =
-                    Transition::between(mesh, layouts.layout(from), layouts.layout(to))
-                {
-                    dist[at] = scale.pack(fields(transition, from, to));
-                }
+                dist[at] = if from == to { 0 } else { step(from, to) };
             }
         }
         for via in 0..n {

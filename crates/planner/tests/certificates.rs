@@ -196,3 +196,35 @@ fn certificates_survive_the_plan_file() {
     assert_eq!(read, planned.certificate);
     assert!(proven(&planned, &program).optimal);
 }
+
+/// Where buckets of the whole space would be too large, bags are made axis by axis.
+#[test]
+fn a_bound_that_is_made_axis_by_axis_holds_and_claims_no_more() {
+    let program = mlp(8, &[6, 4], Loss::CrossEntropy, "adam");
+    let m = mesh("a=2, b=2, c=2, d=1");
+    let planned = plan(&program, &m, &LayoutRequest::auto(), &Options::default()).unwrap();
+    let good = bound(&planned);
+    assert!(good.bags.is_empty() && good.axes.len() == 4 && good.axes[3].is_empty());
+    let proof = proven(&planned, &program);
+    assert!(!proof.optimal && proof.least == good.lower[0] && proof.least > 0);
+    assert_eq!(proof.gap(), planned.cost.bytes - proof.least);
+    let refused = |change: &dyn Fn(&mut Bound)| {
+        let mut bad = good.clone();
+        change(&mut bad);
+        assert_ne!(bad, good);
+        refusal(&planned.plan, &program, bad)
+    };
+    assert_eq!(refused(&|b| b.lower[0] += 1), Some("C063"));
+    assert_eq!(refused(&|b| b.lower[0] -= 1), None);
+    for axis in 0..3 {
+        for minimum in 0..good.axes[axis].minima.len() {
+            let code = refused(&|b| b.axes[axis].minima[minimum][0] += 1);
+            assert_eq!(code, Some("C062"), "axis {axis}, minimum {minimum}");
+        }
+    }
+    assert_eq!(refused(&|b| b.axes[3] = good.axes[0].clone()), Some("C060"));
+    assert_eq!(refused(&|b| b.axes.truncate(3)), Some("C060"));
+    assert_eq!(refused(&|b| b.bags = good.axes[0].clone()), Some("C060"));
+    let text = serde_json::to_string(&planned.certificate).unwrap();
+    assert_eq!(serde_json::from_str::<Certificate>(&text).unwrap(), planned.certificate);
+}

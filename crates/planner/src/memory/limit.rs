@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::options::{Objective, Options};
 use crate::planner::{Planned, cost_of};
 use crate::problem::{self, Problem, Weighing};
-use crate::search::{BUCKET_LIMIT, Failure, Walk, eliminated, solve};
+use crate::search::{BUCKET_LIMIT, Walk, eliminated};
 
 /// Nodes of plans that a walk may look at, all plans together.
 const WALK_NODES: usize = 1 << 19;
@@ -71,8 +71,8 @@ impl Search<'_> {
     /// The best plan under a weighing, and the leading field that no plan goes below.
     fn weighed(&self, weighing: Weighing) -> Result<(Plan, u64), Error> {
         let mut problem = self.problem(weighing)?;
-        let solution = solve(&mut problem.network, BUCKET_LIMIT)
-            .map_err(|failure| refusal(self.program, failure))?;
+        let Self { program, mesh, demands, options, .. } = self;
+        let solution = problem::solve(program, mesh, demands, options, &mut problem)?;
         let plan = self.plan(&problem, &solution.assignment)?;
         Ok((plan, problem.scale.leading(solution.lower)))
     }
@@ -80,16 +80,6 @@ impl Search<'_> {
     /// No plan stores less.
     fn least_stored(&self) -> Result<u64, Error> {
         Ok(self.weighed(Weighing { objective: 0, stored: 1, made: 0 })?.1)
-    }
-}
-
-fn refusal(program: &Program, failure: Failure) -> Error {
-    match failure {
-        Failure::Infeasible => Error::Infeasible {
-            value: program.name.clone(),
-            hint: "its pins contradict each other".to_owned(),
-        },
-        Failure::TooWide(_, entries) => Error::TooWide { entries },
     }
 }
 

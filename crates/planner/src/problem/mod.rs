@@ -5,8 +5,11 @@
 //! Factors: what computing a node in a choice costs, and, per value, the cheapest arborescence from the layout it is
 //! made in (or pinned to) over the layouts its consumers read ([`crate::steiner`]).
 //!
+//! [`solve`] minimises it: at once, or axis by axis (`axes`) where buckets would be too large.
+//!
 //! Everything that depends on types and attributes alone is made once and shared: choices, transition graphs, tables.
 
+mod axes;
 mod bounds;
 mod carry;
 
@@ -17,13 +20,18 @@ use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, Prices, TensorType};
 use shardgrad_graph::{NodeId, Program};
 use smallvec::SmallVec;
 
+use self::axes::{Part, Told};
 use crate::cost::{Fields, Scale};
 use crate::demands::{Demands, Partial};
 use crate::error::Error;
 use crate::layouts::{LayoutId, LayoutTable};
 use crate::options::{Options, Redundant};
 use crate::presets::Split;
+use crate::search;
 use crate::search::network::{Network, TableId, VarId};
+use crate::search::{
+    BUCKET_LIMIT, Factor, Failure, Known, Outcome, Proof, ROUNDS, Solution, eliminate, strike,
+};
 use crate::space::{Allowed, Choice, OpSpace};
 use crate::steiner::TransitionGraph;
 use crate::values::{OutputDemand, Values};
@@ -78,6 +86,8 @@ pub struct Problem {
     pub by_sets: Vec<u32>,
     plans: Vec<ValuePlan>,
     projections: Vec<Rc<[LayoutId]>>,
+    /// In the problem of one axis: by node, the number here of each choice of the whole problem.
+    numbers: Vec<Rc<[u32]>>,
 }
 
 /// Layouts of a solved value.
@@ -114,6 +124,47 @@ impl Problem {
     pub fn choice(&self, id: NodeId, assignment: &[u32]) -> &Choice {
         &self.spaces[id.index()].choices[assignment[id.index()] as usize]
     }
+}
+
+/// Most entries of a network of which values are struck out.
+const STRIKE_LIMIT: usize = 1 << 24;
+
+/// The best assignment of a problem and a bound: exactly if the network's buckets allow it, else axis by axis, else by
+/// mini-buckets.
+///
+/// # Errors
+/// No assignment is possible, or none was found.
+pub fn solve(
+    program: &Program,
+    mesh: &Mesh,
+    demands: &Demands,
+    options: &Options,
+    problem: &mut Problem,
+) -> Result<Outcome, Error> {
+    match eliminate(&mut problem.network, BUCKET_LIMIT) {
+        Ok(Solution { cost, assignment, trace }) => {
+            let proof = Proof::Whole(trace);
+            return Ok(Outcome { cost, assignment, lower: cost, proof, traced: cost });
+        }
+        Err(Failure::Infeasible) => return Err(Error::contradicting(program)),
+        Err(Failure::TooWide(..)) => {}
+    }
+    if let Some(Told { mut known, traces }) = axes::solve(program, mesh, demands, options, problem)?
+    {
+        let traced = known.lower;
+        let entries = |factor: &Factor| problem.network.tables.get(factor.table).len();
+        let small = problem.network.factors.iter().map(entries).sum::<usize>() <= STRIKE_LIMIT;
+        let rounds = if small { &ROUNDS[..2] } else { &[] };
+        strike(&problem.network, BUCKET_LIMIT, rounds, &mut known)
+            .map_err(|_| Error::contradicting(program))?;
+        if let Known { best: Some((cost, assignment)), lower, .. } = known {
+            return Ok(Outcome { cost, assignment, lower, proof: Proof::Axes(traces), traced });
+        }
+    }
+    search::solve(&mut problem.network, BUCKET_LIMIT).map_err(|failure| match failure {
+        Failure::Infeasible => Error::contradicting(program),
+        Failure::TooWide(_, entries) => Error::TooWide { entries },
+    })
 }
 
 /// What the choices of a reader depend on.
@@ -184,6 +235,8 @@ pub struct Builder<'a> {
     /// Tables of values by graph and by what each variable of the scope projects to.
     covers: HashMap<SmallVec<[u32; 16]>, TableId>,
     by_sets: Vec<u32>,
+    /// Set where the problem is one axis's part of another.
+    part: Option<Part<'a>>,
 }
 
 impl<'a> Builder<'a> {
@@ -197,7 +250,7 @@ impl<'a> Builder<'a> {
     ) -> Self {
         let values = Values::of(program);
 
-        let bounds = bounds::bounds(program, mesh, &values);
+        let bounds = bounds::bounds(program, mesh, options.objective, &values);
         // Every node and every transition is an addend.
         let addends = bounds[1] + program.nodes.len() as u128;
         let scale = Scale::for_bounds(bounds::of_objective(&options.prices(mesh), bounds), addends);
@@ -217,6 +270,7 @@ impl<'a> Builder<'a> {
             projection_ids: HashMap::new(),
             covers: HashMap::new(),
             by_sets: Vec::new(),
+            part: None,
         }
     }
 
@@ -225,10 +279,16 @@ impl<'a> Builder<'a> {
     pub fn weighing(mut self, weighing: Weighing) -> Self {
         self.weighing = weighing;
         let prices = self.options.prices(self.mesh);
-        let bounds = bounds::bounds(self.program, self.mesh, &self.values);
+        let bounds = bounds::bounds(self.program, self.mesh, self.options.objective, &self.values);
         let addends = bounds[1] + self.program.nodes.len() as u128;
         let bounds = weighing.bounds(bounds::of_objective(&prices, bounds));
         self.scale = Scale::for_bounds(bounds, addends);
+        self
+    }
+
+    /// One axis's part of a problem.
+    fn part(mut self, part: Part<'a>) -> Self {
+        self.part = Some(part);
         self
     }
 
@@ -267,6 +327,7 @@ impl<'a> Builder<'a> {
             by_sets: self.by_sets,
             plans,
             projections: self.projections,
+            numbers: self.part.map(|part| part.numbers()).unwrap_or_default(),
         })
     }
 
@@ -294,7 +355,11 @@ impl<'a> Builder<'a> {
         let number = u32::try_from(self.graphs.len()).unwrap_or(u32::MAX);
         let (mesh, scale, weighing) = (self.mesh, self.scale, self.weighing);
         let prices = self.prices();
+        let part = self.part.as_ref();
         let entry = self.graphs.entry((ty.clone(), with_max)).or_insert_with(|| {
+            if let Some(part) = part {
+                return (number, Rc::new(part.graph(id, &table)));
+            }
             let graph =
                 TransitionGraph::new(mesh, table.clone(), &scale, |transition, from, to| {
                     let (from, to) = (table.layout(from), table.layout(to));
@@ -352,6 +417,9 @@ impl<'a> Builder<'a> {
     }
 
     fn space(&mut self, id: NodeId, spaces: &[Rc<NodeSpace>]) -> Rc<NodeSpace> {
+        if let Some(space) = self.part_space(id) {
+            return space;
+        }
         let node = self.program.node(id);
         let types = self.program.operand_types(id);
         let uniform = self.values.uniform[id.index()];

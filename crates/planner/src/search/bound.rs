@@ -174,7 +174,7 @@ fn excess(network: &Network, minis: &[MiniBucket]) -> Vec<Vec<Packed>> {
 }
 
 /// The table with its least entry taken out.
-fn normalised(mut table: Vec<Packed>) -> Vec<Packed> {
+pub(super) fn normalised(mut table: Vec<Packed>) -> Vec<Packed> {
     let least = table.iter().copied().min().unwrap_or(0);
     for entry in &mut table {
         *entry = if *entry >= INFINITE { INFINITE } else { *entry - least };
@@ -215,12 +215,23 @@ fn walk(network: &Network, outer: &[VarId], scope: &[VarId], mut visit: impl FnM
     }
 }
 
-fn add(network: &Network, outer: &[VarId], sums: &mut [Packed], scope: &[VarId], table: &[Packed]) {
+pub(super) fn add(
+    network: &Network,
+    outer: &[VarId],
+    sums: &mut [Packed],
+    scope: &[VarId],
+    table: &[Packed],
+) {
     walk(network, outer, scope, |to, from| sums[to] = (sums[to] + table[from]).min(INFINITE));
 }
 
 /// The least entry per assignment of `scope`.
-fn project(network: &Network, outer: &[VarId], table: &[Packed], scope: &[VarId]) -> Vec<Packed> {
+pub(super) fn project(
+    network: &Network,
+    outer: &[VarId],
+    table: &[Packed],
+    scope: &[VarId],
+) -> Vec<Packed> {
     let mut least = vec![INFINITE; scope.iter().map(|&v| network.domain(v)).product()];
     walk(network, outer, scope, |from, to| least[to] = least[to].min(table[from]));
     least

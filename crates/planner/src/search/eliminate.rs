@@ -72,9 +72,11 @@ pub struct Eliminated {
     /// How it follows.
     pub trace: Trace,
     /// The factors of each bucket, in order.
-    buckets: Vec<Vec<Factor>>,
+    pub(super) buckets: Vec<Vec<Factor>>,
     /// The message of each bucket.
-    sent: Vec<Factor>,
+    pub(super) sent: Vec<Factor>,
+    /// The buckets whose messages each bucket has.
+    pub(super) senders: Vec<Vec<usize>>,
 }
 
 impl Eliminated {
@@ -126,6 +128,7 @@ pub fn eliminated(network: &mut Network, limit: u64) -> Result<Eliminated, Failu
     let mut messages = Messages::default();
     let mut minima = Vec::with_capacity(order.len());
     let mut sent = Vec::with_capacity(order.len());
+    let mut senders = vec![Vec::new(); order.len()];
     for i in 0..order.len() {
         let (message, least) = message(network, &mut messages, order[i], &buckets[i])?;
         constant += least;
@@ -136,13 +139,14 @@ pub fn eliminated(network: &mut Network, limit: u64) -> Result<Eliminated, Failu
         sent.push(message.clone());
         if let Some(later) = first(&message.scope) {
             buckets[later].push(message);
+            senders[later].push(i);
         }
     }
     if constant >= INFINITE {
         return Err(Failure::Infeasible);
     }
     let trace = Trace { order, factors: None, minima, entries: messages.entries };
-    Ok(Eliminated { cost: constant, trace, buckets, sent })
+    Ok(Eliminated { cost: constant, trace, buckets, sent, senders })
 }
 
 /// Solves a network exactly.

@@ -6,13 +6,17 @@
 //! the smaller domains. This repeats with larger mini-buckets. If elimination stays out of reach, the best assignment is
 //! the answer, and the bound says how far from the optimum it may be.
 
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
 use super::bound::bound;
 use super::eliminate::{Failure, Solution, Trace, eliminate};
-use super::network::Network;
+use super::network::{Network, TableId};
 use crate::cost::{INFINITE, Packed};
 
 /// Entries of a mini-bucket, round by round.
-const ROUNDS: [u64; 4] = [1 << 14, 1 << 17, 1 << 20, 1 << 22];
+pub const ROUNDS: [u64; 4] = [1 << 14, 1 << 17, 1 << 20, 1 << 22];
 
 /// An assignment, its cost, and a bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +27,30 @@ pub struct Outcome {
     pub assignment: Vec<u32>,
     /// No assignment costs less; equal to `cost` if the assignment is optimal.
     pub lower: Packed,
-    /// How a bound follows from the whole network.
-    pub trace: Trace,
+    /// How a bound follows.
+    pub proof: Proof,
     /// That bound. It is less than `lower` where values had to be struck out.
     pub traced: Packed,
+}
+
+/// How a bound follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// From the whole network.
+    Whole(Trace),
+    /// From the network of each axis of the mesh, with the values whose readers meet in a variable of sets there.
+    Axes(Vec<(Trace, Vec<u32>)>),
+}
+
+/// What is known of the best assignments of a network.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The values that they may have, by variable.
+    pub kept: Vec<Vec<u32>>,
+    /// The cheapest assignment that was found, with its cost.
+    pub best: Option<(Packed, Vec<u32>)>,
+    /// No assignment costs less.
+    pub lower: Packed,
 }
 
 /// Solves a network, exactly if buckets of at most `limit` entries can do it.
@@ -36,20 +60,39 @@ pub struct Outcome {
 pub fn solve(network: &mut Network, limit: u64) -> Result<Outcome, Failure> {
     let too_wide = match eliminate(network, limit) {
         Ok(Solution { cost, assignment, trace }) => {
-            return Ok(Outcome { cost, assignment, lower: cost, trace, traced: cost });
+            let proof = Proof::Whole(trace);
+            return Ok(Outcome { cost, assignment, lower: cost, proof, traced: cost });
         }
         Err(Failure::Infeasible) => return Err(Failure::Infeasible),
         Err(too_wide) => too_wide,
     };
-    let mut lower = 0;
-    let mut best: Option<(Packed, Vec<u32>)> = None;
+    let kept = network.domains.iter().map(|&d| (0..d).collect()).collect();
+    let mut known = Known { kept, best: None, lower: 0 };
+    let whole = strike(network, limit, &ROUNDS, &mut known)?;
+    let (cost, assignment) = known.best.ok_or(too_wide)?;
+    let (traced, trace) = whole.unwrap_or_default();
+    Ok(Outcome { cost, assignment, lower: known.lower, proof: Proof::Whole(trace), traced })
+}
+
+/// Strikes out values that are in no best assignment until what is left can be eliminated exactly, with mini-buckets of so many
+/// entries in each round. Returns the best bound that was made of the whole network, and how it follows.
+///
+/// # Errors
+/// No assignment is possible.
+pub fn strike(
+    network: &Network,
+    limit: u64,
+    rounds: &[u64],
+    known: &mut Known,
+) -> Result<Option<(Packed, Trace)>, Failure> {
     let mut whole: Option<(Packed, Trace)> = None;
-    // The values of the network that are still in the running, by variable.
-    let mut kept: Vec<Vec<u32>> = network.domains.iter().map(|&d| (0..d).collect()).collect();
-    for round in ROUNDS {
-        let mut small = restrict(network, &kept);
+    if known.best.is_some() && exact(network, limit, known)? {
+        return Ok(whole);
+    }
+    for &round in rounds {
+        let mut small = restrict(network, &known.kept);
         let bounds = bound(&mut small, round.min(limit))?;
-        lower = lower.max(bounds.lower);
+        known.lower = known.lower.max(bounds.lower);
         if small.domains == network.domains
             && whole.as_ref().is_none_or(|(known, _)| *known < bounds.lower)
         {
@@ -57,61 +100,73 @@ pub fn solve(network: &mut Network, limit: u64) -> Result<Outcome, Failure> {
         }
         let mut found = bounds.assignment;
         descend(&small, &mut found);
-        let original: Vec<u32> =
-            found.iter().zip(&kept).map(|(&value, values)| values[value as usize]).collect();
+        let original = known.original(&found);
         let cost = network.cost(&original);
-        if cost < INFINITE && best.as_ref().is_none_or(|(least, _)| cost < *least) {
-            best = Some((cost, original));
+        if cost < INFINITE && known.best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            known.best = Some((cost, original));
         }
-        let Some((least, _)) = &best else { continue };
-        for (values, excess) in kept.iter_mut().zip(&bounds.excess) {
+        let Some((least, _)) = &known.best else { continue };
+        for (values, excess) in known.kept.iter_mut().zip(&bounds.excess) {
             let mut at = 0;
             values.retain(|_| {
                 at += 1;
                 bounds.lower + excess[at - 1] <= *least
             });
         }
-        let mut smaller = restrict(network, &kept);
-        match eliminate(&mut smaller, limit) {
-            Ok(Solution { cost, assignment, .. }) => {
-                let (traced, trace) = whole.unwrap_or_default();
-                let assignment = assignment
-                    .iter()
-                    .zip(&kept)
-                    .map(|(&value, values)| values[value as usize])
-                    .collect();
-                return Ok(Outcome { cost, assignment, lower: cost, trace, traced });
-            }
-            Err(Failure::Infeasible) => return Err(Failure::Infeasible),
-            Err(Failure::TooWide(..)) => {}
+        if exact(network, limit, known)? {
+            break;
         }
     }
-    match best {
-        Some((cost, assignment)) => {
-            let (traced, trace) = whole.unwrap_or_default();
-            Ok(Outcome { cost, assignment, lower, trace, traced })
+    Ok(whole)
+}
+
+/// Whether what is left can be eliminated exactly; if so it is, and all is known.
+fn exact(network: &Network, limit: u64, known: &mut Known) -> Result<bool, Failure> {
+    match eliminate(&mut restrict(network, &known.kept), limit) {
+        Ok(Solution { cost, assignment, .. }) => {
+            known.best = Some((cost, known.original(&assignment)));
+            known.lower = cost;
+            Ok(true)
         }
-        None => Err(too_wide),
+        Err(Failure::Infeasible) => Err(Failure::Infeasible),
+        Err(Failure::TooWide(..)) => Ok(false),
+    }
+}
+
+impl Known {
+    /// An assignment of the values that are kept, as one of the whole network.
+    fn original(&self, assignment: &[u32]) -> Vec<u32> {
+        let values = assignment.iter().zip(&self.kept);
+        values.map(|(&value, kept)| kept[value as usize]).collect()
     }
 }
 
 /// The network with these values only.
-fn restrict(network: &Network, kept: &[Vec<u32>]) -> Network {
+pub(crate) fn restrict(network: &Network, kept: &[Vec<u32>]) -> Network {
     let mut small = Network::default();
+    let mut numbers: HashMap<&[u32], u32> = HashMap::new();
+    let mut number = Vec::with_capacity(kept.len());
     for values in kept {
         small.variable(values.len());
+        let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+        number.push(*numbers.entry(values).or_insert(next));
     }
+    // Layers that repeat each other restrict the same tables in the same way.
+    let mut known: HashMap<(TableId, SmallVec<[u32; 6]>), TableId> = HashMap::new();
     for factor in &network.factors {
-        let table = network.tables.get(factor.table);
-        let mut indices = vec![0_usize];
-        for &var in &factor.scope {
-            let domain = network.domain(var);
-            indices = indices
-                .iter()
-                .flat_map(|i| kept[var as usize].iter().map(move |&v| i * domain + v as usize))
-                .collect();
-        }
-        let table = small.tables.intern(indices.into_iter().map(|i| table[i]).collect());
+        let how = factor.scope.iter().map(|&var| number[var as usize]).collect();
+        let table = *known.entry((factor.table, how)).or_insert_with(|| {
+            let table = network.tables.get(factor.table);
+            let mut indices = vec![0_usize];
+            for &var in &factor.scope {
+                let domain = network.domain(var);
+                indices = indices
+                    .iter()
+                    .flat_map(|i| kept[var as usize].iter().map(move |&v| i * domain + v as usize))
+                    .collect();
+            }
+            small.tables.intern(indices.into_iter().map(|i| table[i]).collect())
+        });
         small.factor(factor.scope.iter().copied(), table);
     }
     small

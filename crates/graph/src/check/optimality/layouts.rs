@@ -61,7 +61,7 @@ impl Layouts {
 pub(super) struct Carriage {
     pub(super) layouts: Rc<Layouts>,
     /// Cheapest way from each layout, row by row, to each.
-    way: Vec<u128>,
+    pub(super) way: Vec<u128>,
     sets: HashMap<LayoutSet, Rc<[u128]>>,
 }
 
@@ -72,17 +72,24 @@ impl Carriage {
         prices: &Prices<'_>,
         weights: &Weights,
     ) -> Self {
+        Self::of_steps(layouts, |from, to| {
+            let step = Transition::between(prices.mesh, from, to);
+            step.map_or(IMPOSSIBLE, |step| {
+                let step = prices.fastest(step, ty, from, to);
+                weights.pack(prices.transition(step, ty, from, to))
+            })
+        })
+    }
+
+    /// With what a single step costs.
+    pub(super) fn of_steps(
+        layouts: Rc<Layouts>,
+        mut step: impl FnMut(&Layout, &Layout) -> u128,
+    ) -> Self {
         let n = layouts.all.len();
-        let mut way = vec![IMPOSSIBLE; n * n];
-        for (i, from) in layouts.all.iter().enumerate() {
-            for (j, to) in layouts.all.iter().enumerate() {
-                if i == j {
-                    way[i * n + j] = 0;
-                } else if let Ok(step) = Transition::between(prices.mesh, from, to) {
-                    let step = prices.fastest(step, ty, from, to);
-                    way[i * n + j] = weights.pack(prices.transition(step, ty, from, to));
-                }
-            }
+        let mut way = Vec::with_capacity(n * n);
+        for from in &layouts.all {
+            way.extend(layouts.all.iter().map(|to| if from == to { 0 } else { step(from, to) }));
         }
         for k in 0..n {
             for i in 0..n {

@@ -4,6 +4,7 @@
 //! entry of what it minimises (module `bags`), and the plan's own cost is counted from its nodes. Nothing is searched for:
 //! in which order bags are made is the certificate's to say, and any order gives a bound.
 
+mod axes;
 mod bags;
 mod choices;
 mod layouts;
@@ -69,6 +70,8 @@ impl fmt::Display for Verdict {
                 };
                 if proof.optimal {
                     write!(f, "proves that by {by} no plan of this space is better")
+                } else if proof.gap() == 0 {
+                    write!(f, "proves that no plan of this space takes fewer {unit}")
                 } else {
                     let (least, cost, gap) = (proof.least, proof.cost[0], proof.gap());
                     write!(
@@ -127,18 +130,37 @@ fn verify_bound(plan: &Plan, program: &Program, bound: &Bound) -> Result<Proof, 
         return Err(refuted("C064", message));
     }
     let pins = pins(plan, program);
-    let builder =
-        Builder { program, pins: &pins, space, sets: &bound.bags.sets, prices, weights: *weights };
-    let mut network = builder.build().map_err(|problem| {
+    let by_axes = !bound.axes.is_empty();
+    if by_axes && !bound.bags.is_empty() {
+        return malformed("makes its bound both of the whole space and axis by axis");
+    }
+    let builder = Builder {
+        program,
+        pins: &pins,
+        space,
+        sets: &bound.bags.sets,
+        prices,
+        weights: *weights,
+        shared_out: by_axes,
+        part: None,
+    };
+    let mut whole = builder.build().map_err(|problem| {
         refuted("C065", format!("the certificate cannot be verified: {problem}"))
     })?;
-    if !has_room(weights, &network.most, network.addends) {
+    if !has_room(weights, &whole.network.most, whole.network.addends) {
         return malformed("has a scale in which one field of a cost may run over into another");
     }
-    let total = bags::verify(&mut network, &bound.bags, weights).map_err(|fault| match fault {
+    let total = if by_axes {
+        axes::verify(&builder, &whole, &bound.axes)
+    } else {
+        bags::verify(&mut whole.network, &bound.bags, weights)
+    };
+    // What overclaims on an axis claims units of the first field.
+    let scale = if by_axes { &axes::UNITS } else { weights };
+    let total = total.map_err(|fault| match fault {
         Fault::Malformed(what) => refuted("C060", format!("the certificate's bags: {what}")),
         Fault::Overclaims { bag, var, claimed, least } => {
-            let (claimed, least) = (show(weights.split(claimed)), show(weights.split(least)));
+            let (claimed, least) = (show(scale.split(claimed)), show(scale.split(least)));
             let of = variable(program, var);
             refuted(
                 "C062",

@@ -10,6 +10,7 @@ use shardgrad_core::price::most_sent;
 use shardgrad_core::{AxisSet, Layout, Objective, Op, Placement, Prices, TensorType};
 use smallvec::SmallVec;
 
+use super::axes::Part;
 use super::choices::{Axis, Choices, OperandFacts, Subject};
 use super::layouts::{Carriage, LayoutId, LayoutSet, Layouts, set_of};
 use crate::certificate::{IMPOSSIBLE, Space, Weights, Work};
@@ -124,11 +125,15 @@ pub(super) struct Builder<'a> {
     pub(super) sets: &'a [u32],
     pub(super) prices: Prices<'a>,
     pub(super) weights: Weights,
+    /// The factors that carry values are left out.
+    pub(super) shared_out: bool,
+    /// Set for the network of an axis.
+    pub(super) part: Option<Part<'a>>,
 }
 
 impl Builder<'_> {
-    /// The network, or why it cannot be made.
-    pub(super) fn build(self) -> Result<Network, String> {
+    /// The network with what it is made from, or why it cannot be made.
+    pub(super) fn build(&self) -> Result<State, String> {
         let program = self.program;
         let facts = self.facts();
         let mut state = State::default();
@@ -150,7 +155,7 @@ impl Builder<'_> {
         for id in program.ids() {
             self.value(&mut state, &facts, &users, id)?;
         }
-        Ok(state.network)
+        Ok(state)
     }
 
     /// By node: whether it can be pending a maximum, and whether it is a scalar that every rank has by construction.
@@ -196,6 +201,23 @@ impl Builder<'_> {
             })
             .collect();
         let with_max = facts[id.index()].0;
+        if let Some(part) = &self.part {
+            let all = &part.whole.choices[id.index()];
+            if let Some(known) = state.known_parts.get(&Rc::as_ptr(all)) {
+                return known.clone();
+            }
+            let kinds = operands.iter().map(|o| (o.ty.rank(), o.with_max));
+            let tables: Vec<_> = kinds
+                .chain([(node.ty.rank(), with_max)])
+                .map(|kind| {
+                    let whole = part.whole.known_layouts[&kind].clone();
+                    (whole, state.layouts(&self.prices, kind.0, kind.1))
+                })
+                .collect();
+            let choices = Rc::new(part.choices(all, &tables));
+            state.known_parts.insert(Rc::as_ptr(all), choices.clone());
+            return choices;
+        }
         let key: ChoicesKey =
             ((!leaf).then(|| node.op.clone()), operands, node.ty.clone(), with_max, axes);
         if let Some(known) = state.known_choices.get(&key) {
@@ -236,7 +258,7 @@ impl Builder<'_> {
         let program = self.program;
         let ty = &program.node(id).ty;
         let with_max = facts[id.index()].0;
-        let carriage = state.carriage(&self.prices, &self.weights, ty, with_max);
+        let carriage = self.carriage(state, ty, with_max);
         let layouts = state.carriages[carriage].layouts.clone();
         // A best plan makes each layout of the value at most once, or twice where it passes a pin.
         let steps = 2 * layouts.all.len() as u128;
@@ -296,6 +318,9 @@ impl Builder<'_> {
             let overlaid = overlaid.ok_or_else(|| format!("{id} cannot lie as it is pinned"))?;
             readers.push(Reading { var: of.0, layouts: state.shared(&overlaid) });
         }
+        if self.shared_out {
+            return Ok(());
+        }
         let by_sets = self.sets.binary_search(&id.0).is_ok();
         match pinned {
             None => self.carry(state, carriage, &made, &readers, by_sets),
@@ -304,6 +329,25 @@ impl Builder<'_> {
                 self.carry(state, carriage, &pin, &readers, by_sets)
             }
         }
+    }
+
+    /// What it costs to carry values of a type, by number.
+    fn carriage(&self, state: &mut State, ty: &TensorType, with_max: bool) -> usize {
+        let key = (ty.clone(), with_max);
+        if let Some(&known) = state.known_carriages.get(&key) {
+            return known;
+        }
+        let layouts = state.layouts(&self.prices, ty.rank(), with_max);
+        let carriage = match &self.part {
+            Some(part) => {
+                let whole = &part.whole.carriages[part.whole.known_carriages[&key]];
+                part.carriage(whole, layouts)
+            }
+            None => Carriage::new(layouts, ty, &self.prices, &self.weights),
+        };
+        state.carriages.push(carriage);
+        state.known_carriages.insert(key, state.carriages.len() - 1);
+        state.carriages.len() - 1
     }
 
     /// A new variable over the layouts with these placements.
@@ -455,12 +499,14 @@ impl Builder<'_> {
 /// By variable of a scope: where the value starts, and what is read.
 type CarryScope = Vec<(Option<Rc<[LayoutId]>>, Vec<Rc<[LayoutId]>>)>;
 
-/// What is made once and shared.
+/// The network, and what is made once and shared.
 #[derive(Default)]
-struct State {
-    network: Network,
-    choices: Vec<Rc<Choices>>,
+pub(super) struct State {
+    pub(super) network: Network,
+    pub(super) choices: Vec<Rc<Choices>>,
     known_choices: HashMap<ChoicesKey, Rc<Choices>>,
+    /// Choices of an axis, by those of the whole mesh.
+    known_parts: HashMap<*const Choices, Rc<Choices>>,
     known_layouts: BTreeMap<(usize, bool), Rc<Layouts>>,
     carriages: Vec<Carriage>,
     known_carriages: HashMap<(TensorType, bool), usize>,
@@ -471,23 +517,6 @@ impl State {
     fn layouts(&mut self, prices: &Prices<'_>, rank: usize, with_max: bool) -> Rc<Layouts> {
         let make = || Rc::new(Layouts::new(prices.mesh, rank, with_max));
         self.known_layouts.entry((rank, with_max)).or_insert_with(make).clone()
-    }
-
-    fn carriage(
-        &mut self,
-        prices: &Prices<'_>,
-        weights: &Weights,
-        ty: &TensorType,
-        with_max: bool,
-    ) -> usize {
-        let key = (ty.clone(), with_max);
-        if let Some(&known) = self.known_carriages.get(&key) {
-            return known;
-        }
-        let layouts = self.layouts(prices, ty.rank(), with_max);
-        self.carriages.push(Carriage::new(layouts, ty, prices, weights));
-        self.known_carriages.insert(key, self.carriages.len() - 1);
-        self.carriages.len() - 1
     }
 
     fn shared(&self, layouts: &[LayoutId]) -> Rc<[LayoutId]> {
