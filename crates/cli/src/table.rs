@@ -87,8 +87,12 @@ pub(crate) fn optimal(plan: &PlanReport) -> String {
         "yes, not certified".to_owned()
     } else if plan.lower_bound_bytes == plan.totals.bytes_per_device {
         "yes, by bytes".to_owned()
-    } else {
+    } else if let ("time", Some(gap)) = (plan.objective.as_str(), plan.certificate.gap) {
+        format!("within {}", seconds(gap as f64 * 1e-15))
+    } else if plan.lower_bound_bytes > 0 {
         format!("≥ {}", bytes(plan.lower_bound_bytes))
+    } else {
+        "not known".to_owned()
     }
 }
 
