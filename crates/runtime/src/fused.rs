@@ -9,6 +9,7 @@
 //! A broadcast's operand is read at other places than the chunk's, so no step of the group may write it.
 
 use shardgrad_core::DType;
+use shardgrad_core::ops::Const;
 use shardgrad_graph::SlotId;
 use smallvec::SmallVec;
 
@@ -16,7 +17,7 @@ use crate::error::Error;
 use crate::kernels::broadcast::Repeat;
 use crate::kernels::elementwise::{Functions, zip};
 use crate::kernels::gemm::Gemm;
-use crate::kernels::{Binary, Kernel};
+use crate::kernels::{Binary, Kernel, constant};
 use crate::number::{Number, checked, with_number};
 use crate::slots::Slots;
 use crate::tensor::Data;
@@ -62,13 +63,20 @@ enum MemberWork {
         scalar: SlotId,
         right: bool,
     },
-    /// x ± c·y or c·y ± x, with a scalar c in such a slot; its operands are y and then x, unless x is in the result's place.
+    /// x ± c·y or c·y ± x; its operands are y and then x, unless x is in the result's place.
     Multiple {
         multiply: &'static str,
-        scalar: SlotId,
+        factor: Factor,
         subtract: bool,
         first: bool,
     },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Factor {
+    Const(Const),
+    /// A scalar that the group only reads.
+    Slot(SlotId),
 }
 
 /// What a step offers to a group.
@@ -210,7 +218,11 @@ fn multiple(
     at: usize,
     places: &[Place],
 ) -> Option<(usize, MemberWork, SmallVec<[usize; 2]>)> {
-    let MemberWork::Scalar { binary: Binary::Mul, scalar, .. } = ops[at].work else { return None };
+    let factor = match ops[at].work {
+        MemberWork::Scalar { binary: Binary::Mul, scalar, .. } => Factor::Slot(scalar),
+        MemberWork::Kernel(Kernel::Scale(c)) => Factor::Const(c),
+        _ => return None,
+    };
     let (value, multiply, y) = (ops[at].result, ops[at].name, *ops[at].operands.first()?);
     let reads = |op: &Member| op.operands.iter().filter(|&&o| o == value).count();
     let sum = ops.iter().position(|op| reads(op) > 0)?;
@@ -226,7 +238,7 @@ fn multiple(
     let x = operands.iter().copied().find(|&o| o != value).filter(|_| fits)?;
     let (first, subtract) = (operands[0] == value, *binary == Binary::Sub);
     let operands = [y].into_iter().chain([x].into_iter().filter(|x| x != result)).collect();
-    Some((sum, MemberWork::Multiple { multiply, scalar, subtract, first }, operands))
+    Some((sum, MemberWork::Multiple { multiply, factor, subtract, first }, operands))
 }
 
 /// Makes x ± c·y, or c·y ± x; without an x of its own, with the result's elements.
@@ -303,16 +315,19 @@ impl Fused {
                         let scalar = first_of(slots, *scalar).unwrap_or_default();
                         binary.with_scalar(op.name, scalar, *right, target, a)?;
                     }
-                    MemberWork::Multiple { multiply, scalar, subtract, first } => {
+                    MemberWork::Multiple { multiply, factor, subtract, first } => {
                         let operand = |o: &usize| &values[*o][within(*o)];
-                        if let (Some(y), Some(c)) = (op.operands.first(), first_of(slots, *scalar))
-                        {
+                        let factor = match factor {
+                            Factor::Const(c) => constant(multiply, *c)?,
+                            Factor::Slot(slot) => first_of(slots, *slot).unwrap_or_default(),
+                        };
+                        if let Some(y) = op.operands.first().map(operand) {
                             let (mut in_product, mut overflow) = (false, false);
                             add_multiple(
-                                c,
+                                factor,
                                 (*subtract, *first),
                                 target,
-                                (operand(y), op.operands.get(1).map(operand)),
+                                (y, op.operands.get(1).map(operand)),
                                 (&mut in_product, &mut overflow),
                             );
                             checked(in_product, multiply, T::DTYPE)?;
