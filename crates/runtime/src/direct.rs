@@ -8,8 +8,8 @@
 //! the schedule.
 //!
 //! To *start* is to lend or to hand over; all else is done when the rank has to *finish*. Nobody waits for a peer before it
-//! has lent what peers wait for, and all start and finish in one order, so that no cycle of waits can arise: the first launch in that
-//! order that is not done on all ranks has been started by all who have come to finish it.
+//! has lent what peers wait for, and all start and finish in one order, so that no cycle of waits can arise: the first
+//! launch in that order that is not done on all ranks has been started by all who have come to finish it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -236,6 +236,12 @@ impl Direct {
         let mut hands: BTreeMap<usize, u64> = BTreeMap::new();
         let way = Way::of(group.len(), size, parts);
         let leader = group.first().copied().unwrap_or(rank);
+        let leads = rank == leader;
+        if way == Way::Joint {
+            // Also to and from those who have no chunk.
+            let peers = group.iter().filter(|&&peer| peer != rank && (leads || peer == leader));
+            hands.extend(peers.map(|&peer| (peer, 0)));
+        }
         for (member, part) in parts.iter().enumerate() {
             match part {
                 Part::Exchange { lends, reads } => {
@@ -244,7 +250,7 @@ impl Direct {
                 }
                 Part::Reduce(chunks) if way == Way::Joint => {
                     for Numbered { peer, what, .. } in chunks.lends.iter().chain(&chunks.results) {
-                        let to = if rank == leader { *peer } else { leader };
+                        let to = if leads { *peer } else { leader };
                         *hands.entry(to).or_default() += (what * size) as u64;
                     }
                 }
@@ -270,7 +276,7 @@ impl Direct {
         }
         let ((lends, reads), (results, chunks)) = (sources.take(), reduced.take());
         let hands = hands.into_iter().collect();
-        Self { way, lends, reads, results, chunks, hands, leads: rank == leader }
+        Self { way, lends, reads, results, chunks, hands, leads }
     }
 
     /// Whether results are made from the operands where these are, not from a copy of the rank's own elements.
