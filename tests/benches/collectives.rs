@@ -2,15 +2,17 @@
 //! of the same bytes take on both threads at once, measured in turn in the same run.
 //!
 //! `cargo bench -p shardgrad-tests --bench collectives`. With n bytes in the group the bounds are, on each rank: all_reduce,
-//! n/2 added and n/2 copied; all_gather, n copied (the rank's own half too); reduce_scatter, n/2 copied and n/2 added. The
-//! fastest samples are compared: what disturbs a sample only makes it slower.
+//! n/2 added and n/2 copied; all_gather, n copied (the rank's own half too); reduce_scatter, n/2 copied and n/2 added. One
+//! bound has the rates of a thread's own buffers, the other those of buffers that the other thread has just written, as the
+//! operands of a step are: what lies in another core's cache comes more slowly. The fastest samples are compared: what
+//! disturbs a sample only makes it slower.
 
+use std::hint::black_box;
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use shardgrad_core::{DType, Layout, Mesh, TensorType};
 use shardgrad_runtime::{Collective, Communicator, Data, Error, Pool, ThreadComm, World};
-
-const SAMPLES: usize = 15;
 
 const KINDS: [(&str, &str, &str); 3] =
     [("all_reduce", "P", "R"), ("all_gather", "S(0)", "R"), ("reduce_scatter", "P", "S(0)")];
@@ -31,14 +33,20 @@ impl Ready {
         let (from, to) = (layout(from)?, layout(to)?);
         let own = shardgrad_core::geometry::block(&ty.shape, &from, &mesh, rank).len();
         let collective = Collective::new(&mesh, &ty, &from, &to, rank)?;
-        // Zeros stay zeros, however often they are added.
         let (source, result) = if collective.can_run_in_place() {
-            (None, Data::F32(vec![0.0; own]))
+            (None, Data::F32(zeros(own)))
         } else {
-            let result = Data::F32(vec![0.0; collective.result_len()]);
-            (Some(Data::F32(vec![0.0; own])), result)
+            let result = Data::F32(zeros(collective.result_len()));
+            (Some(Data::F32(zeros(own))), result)
         };
         Ok(Self { collective, source, result, pool: Pool::default() })
+    }
+
+    /// Writes the operand, as the step before a collective does.
+    fn write(&mut self) {
+        if let Data::F32(operand) = self.source.as_mut().unwrap_or(&mut self.result) {
+            write(operand);
+        }
     }
 
     fn run(&mut self, comm: &mut ThreadComm) -> Result<(), Error> {
@@ -47,62 +55,95 @@ impl Ready {
     }
 }
 
-/// The fastest samples of the collectives of one size, and of copies and additions of half its elements.
-fn measure(comm: &mut ThreadComm, elements: usize) -> Result<[f64; 5], Error> {
-    let reps = ((1 << 22) / (elements + 2048)).max(1);
+/// Zeros, in memory of their own: pages that nobody has written are one and the same to the processor.
+fn zeros(elements: usize) -> Vec<f32> {
+    let mut buffer = vec![0.0; elements];
+    write(&mut buffer);
+    buffer
+}
+
+fn write(buffer: &mut [f32]) {
+    buffer.fill(black_box(0.0)); // Zeros stay zeros, however often they are added.
+}
+
+/// The fastest samples: of the collectives of one size, and of copies and additions of half its elements, from a buffer of
+/// the thread's own and from the other's.
+type Times = [f64; 7];
+
+fn measure(
+    comm: &mut ThreadComm,
+    elements: usize,
+    lent: &[RwLock<Vec<f32>>],
+) -> Result<Times, Error> {
+    let samples = ((1 << 26) / (elements + (1 << 14))).clamp(15, 1000);
     let rank = comm.rank();
     let mut ready = Vec::new();
     for (_, from, to) in KINDS {
         ready.push(Ready::new(rank, elements, from, to)?);
     }
     let mut meet = Ready::new(rank, 2, "P", "R")?;
-    let (mut a, b) = (vec![0.0_f32; elements / 2], vec![0.0_f32; elements / 2]);
-    let mut best = [Duration::MAX; 5];
-    for _ in 0..SAMPLES {
+    let mut own = zeros(elements / 2);
+    let mut best = [Duration::MAX; 7];
+    let mut keep = |at: usize, start: Instant| best[at] = best[at].min(start.elapsed());
+    for _ in 0..samples {
         for (i, ready) in ready.iter_mut().enumerate() {
-            ready.run(comm)?;
-            let start = Instant::now();
-            for _ in 0..reps {
-                ready.run(comm)?;
-            }
-            best[i] = best[i].min(start.elapsed() / u32::try_from(reps).unwrap_or(1));
-        }
-        for (i, add) in [(3, false), (4, true)] {
+            ready.write();
             meet.run(comm)?;
             let start = Instant::now();
-            for _ in 0..reps {
-                if add {
-                    a.iter_mut().zip(&b).for_each(|(a, b)| *a += b);
-                } else {
-                    a.copy_from_slice(&b);
-                }
-                std::hint::black_box(&mut a);
+            ready.run(comm)?;
+            keep(i, start);
+        }
+        for (i, from, add) in
+            [(3, rank, false), (4, rank, true), (5, 1 - rank, false), (6, 1 - rank, true)]
+        {
+            write(&mut own);
+            write(&mut lent[rank].write().expect("nobody panics"));
+            meet.run(comm)?;
+            let from = lent[from].read().expect("nobody panics");
+            let start = Instant::now();
+            if add {
+                own.iter_mut().zip(&*from).for_each(|(a, b)| *a += b);
+            } else {
+                own.copy_from_slice(&from);
             }
-            best[i] = best[i].min(start.elapsed() / u32::try_from(reps).unwrap_or(1));
+            black_box(&mut own);
+            keep(i, start);
+            drop(from);
+            meet.run(comm)?;
         }
     }
     Ok(best.map(|time| time.as_secs_f64()))
 }
 
 fn main() {
-    println!("{:>12} {:>16} {:>12} {:>12} {:>8}", "bytes", "collective", "time", "bound", "of it");
-    for shift in [8, 10, 12, 14, 16, 18, 20, 22, 24] {
+    println!(
+        "{:>12} {:>16} {:>12} {:>12} {:>8} {:>12} {:>8}",
+        "bytes", "collective", "time", "own bound", "of it", "other's", "of it"
+    );
+    for shift in [8, 10, 12, 14, 16, 18, 19, 20, 22, 24] {
         let elements = 1_usize << shift;
-        let results = World::new(2).run(move |comm| measure(comm, elements));
-        let mut slowest = [0.0_f64; 5];
+        let lent: Arc<[_]> = (0..2).map(|_| RwLock::new(zeros(elements / 2))).collect();
+        let results = World::new(2).run(move |comm| measure(comm, elements, &lent));
+        let mut slowest: Times = [0.0; 7];
         for result in results {
             let times = result.expect("two ranks");
             slowest.iter_mut().zip(times).for_each(|(a, b)| *a = a.max(b));
         }
-        let [copy, add] = [slowest[3], slowest[4]];
-        let bounds = [add + copy, 2.0 * copy, copy + add];
-        for ((name, ..), (time, bound)) in KINDS.iter().zip(slowest.iter().zip(bounds)) {
+        let [copy, add, their_copy, their_add] = [3, 4, 5, 6].map(|i| slowest[i]);
+        let bounds = [
+            (add + copy, their_add + their_copy),
+            (2.0 * copy, copy + their_copy),
+            (copy + add, copy + their_add),
+        ];
+        for ((name, ..), (time, (own, theirs))) in KINDS.iter().zip(slowest.iter().zip(bounds)) {
             println!(
-                "{:>12} {name:>16} {:>9.2} µs {:>9.2} µs {:>6.0} %",
+                "{:>12} {name:>16} {:>9.2} µs {:>9.2} µs {:>6.0} % {:>9.2} µs {:>6.0} %",
                 4 * elements,
                 time * 1e6,
-                bound * 1e6,
-                100.0 * bound / time
+                own * 1e6,
+                100.0 * own / time,
+                theirs * 1e6,
+                100.0 * theirs / time,
             );
         }
     }

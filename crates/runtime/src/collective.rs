@@ -23,6 +23,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::comm::{Call, Communicator, Incoming, Outgoing, Tag};
 use crate::direct::{Direct, Lent, Part};
 use crate::error::Error;
+use crate::kernels::elementwise::zip;
 use crate::native::Native;
 use crate::number::{Number, checked, with_number};
 use crate::pool::Pool;
@@ -42,8 +43,9 @@ pub struct Sent {
 #[derive(Clone, Debug)]
 pub struct Collective {
     members: SmallVec<[Member; 1]>,
-    /// The ranks that take part, ascending.
+    /// The ranks that take part, ascending, and this one.
     group: Vec<usize>,
+    rank: usize,
     /// What all members exchange, round by round.
     rounds: Vec<Together>,
     /// The same by reading peers' buffers.
@@ -183,7 +185,12 @@ impl Collective {
         // A reshard that reduces and then gathers sends results.
         let lendable = algorithm.is_direct() && transition.weight(from, to) < 3;
         let lent = if lendable { schedule.rounds.as_slice() } else { &[] };
-        let part = Part::new(transition.kind, combine, lent, &result, theirs);
+        let mut part = Part::new(transition.kind, combine, lent, &result, theirs);
+        if let (Part::Reduce(chunks), true) = (&mut part, lendable && group.first() == Some(&rank))
+        {
+            let schedule = |peer| rank_schedule(transition, mesh, &ty.shape, from, to, peer);
+            chunks.lead(&group, schedule);
+        }
         let members = (mesh.group(rank, transition.axes), rank);
         let native = Native::new(transition.kind, combine, ty, members, |r| {
             (block(&ty.shape, from, mesh, r), block(&ty.shape, to, mesh, r))
@@ -201,10 +208,10 @@ impl Collective {
             result_len,
             bytes,
         };
-        Ok(Self::of(smallvec![member], group, lendable))
+        Ok(Self::of(smallvec![member], group, rank, lendable))
     }
 
-    fn of(members: SmallVec<[Member; 1]>, group: Vec<usize>, lendable: bool) -> Self {
+    fn of(members: SmallVec<[Member; 1]>, group: Vec<usize>, rank: usize, lendable: bool) -> Self {
         let mut rounds: BTreeMap<usize, Together> = BTreeMap::new();
         let mut bytes: BTreeMap<usize, u64> = BTreeMap::new();
         for (m, member) in members.iter().enumerate() {
@@ -220,10 +227,11 @@ impl Collective {
             }
         }
         let size = members.first().map_or(0, |m| m.ty.dtype.size());
-        let direct = Direct::new(group.len(), size, members.iter().map(|m| &m.part));
+        let parts: Vec<&Part> = members.iter().map(|m| &m.part).collect();
+        let direct = Direct::new(&group, rank, size, &parts);
         let staging = bytes.into_values().max().unwrap_or(0);
         let rounds = rounds.into_values().collect();
-        Self { members, group, rounds, direct, lendable, staging }
+        Self { members, group, rank, rounds, direct, lendable, staging }
     }
 
     /// Several collectives as one launch.
@@ -237,7 +245,7 @@ impl Collective {
             found: format!("{} of {}", found.transition.kind, found.ty.dtype),
         };
         let mut all = collectives.into_iter();
-        let Some(Self { mut members, group, mut lendable, .. }) = all.next() else {
+        let Some(Self { mut members, group, rank, mut lendable, .. }) = all.next() else {
             return Err(Error::WrongBuffer {
                 what: "a launch",
                 expected: "a collective at least".to_owned(),
@@ -258,7 +266,7 @@ impl Collective {
             }
             lendable &= other.lendable;
         }
-        Ok(Self::of(members, group, lendable))
+        Ok(Self::of(members, group, rank, lendable))
     }
 
     /// What it does.
@@ -479,6 +487,8 @@ impl Collective {
                 // The transport does not say what it sends: counted is the schedule.
                 return Ok(Landed { buffers, bytes: by_plan(), staging: self.staging });
             }
+            // A large sum takes its time.
+            comm.alive(self.members.iter().map(|m| (m.source_len * self.group.len()) as u64).sum());
             if let (Some(lent), Some(memory)) = (lent, comm.shared_memory()) {
                 let (name, parts) = (self.transition().kind.name(), self.parts());
                 self.direct.finish::<T>(memory, (tag, name), &parts, lent, &mut buffers, pool)?;
@@ -615,6 +625,21 @@ fn expect_message<T: Number>(arrived: Data, len: usize) -> Result<Vec<T>, Error>
         expected: format!("{len} elements of {}", T::DTYPE),
         found: format!("{found} of {dtype}"),
     })
+}
+
+/// Combines two operands.
+pub(crate) fn join<T: Number>(
+    combine: Combine,
+    into: &mut [T],
+    first: &[T],
+    second: &[T],
+    overflow: &mut bool,
+) {
+    let (first, second) = (Some(first), Some(second));
+    match combine {
+        Combine::Max => zip(into, first, second, T::larger),
+        Combine::Sum | Combine::Copy => zip(into, first, second, |x, y| x.add(y, overflow)),
+    }
 }
 
 /// Copies or combines elements that arrive.

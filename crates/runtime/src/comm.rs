@@ -106,8 +106,9 @@ pub struct Call<'a> {
 /// Buffers that are lent together: one for each collective of a launch.
 pub type Loan = SmallVec<[Data; 1]>;
 
-/// Buffers that stay with their owner while peers read them. A rank lends, reads what others lent it, gives that back, and
-/// waits for its own to come back, in this order; nothing of it blocks but waiting for peers.
+/// Buffers that peers use where they are. A rank lends, reads what others lent it, gives that back, and waits for its own to
+/// come back, in this order; nothing of it blocks but waiting for peers. Buffers that are handed over are the peer's, to
+/// change as well, until it hands them back.
 pub trait SharedMemory {
     /// Lets a peer read buffers, of which it will read so many bytes.
     ///
@@ -129,6 +130,18 @@ pub trait SharedMemory {
     /// # Errors
     /// As [`Communicator::exchange`].
     fn reclaim(&mut self, to: usize, tag: Tag) -> Result<(), Error>;
+
+    /// Makes buffers a peer's, which counts as so many bytes sent.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    fn hand_over(&mut self, to: usize, tag: Tag, buffers: Loan, bytes: u64) -> Result<(), Error>;
+
+    /// Waits for the buffers that a peer hands over, asleep at once: whoever has them can use this rank's core.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    fn take_over(&mut self, from: usize, tag: Tag) -> Result<Loan, Error>;
 }
 
 /// Collectives that a transport offers by itself. Buffers fit each other, and all ranks of the group, ascending, call the

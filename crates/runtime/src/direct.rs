@@ -3,25 +3,26 @@
 //! Every rank lends its source buffers to those who need a part of them, reads theirs straight into its results, in the
 //! schedule's order, and waits until its own are back. A launch of several collectives lends the buffers of all its members
 //! as one loan. An `all_reduce` of two ranks adds both buffers whole: each reads as many bytes as the schedule moves. With
-//! more ranks each reduces its own chunk, lends it, and copies the others'. In both, an element's terms are added in the
-//! order of its chunk's owner, as in the schedule.
+//! more ranks each reduces its own chunk, lends it, and copies the others'. Large buffers are handed over to the first rank,
+//! which reduces them all (`joint`). In all three, an element's terms are added in the order of its chunk's owner, as in
+//! the schedule.
 //!
-//! To *start* is to lend; all else is done when the rank has to *finish*. Nobody waits for a peer before it has lent what
-//! peers wait for, and all start and finish in one order, so that no cycle of waits can arise: the first launch in that
-//! order that is not done on all ranks has been started by all who have come to finish it.
+//! To *start* is to lend or to hand over; all else is done when the rank has to *finish*. Nobody waits for a peer before it
+//! has lent what peers wait for, and all start and finish in one order, so that no cycle of waits can arise: the first
+//! launch in that order that is not done on all ranks has been started by all who have come to finish it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use shardgrad_core::schedule::{Buffer, Combine, Region, Round};
+use shardgrad_core::schedule::{Buffer, Combine, RankSchedule, Region, Round};
 use shardgrad_core::{Block, TransitionKind};
 use smallvec::SmallVec;
 
-use crate::collective::{Buffers, merge};
+use crate::collective::{Buffers, join, merge};
 use crate::comm::{Loan, SharedMemory, Tag};
 use crate::error::Error;
-use crate::kernels::elementwise::zip;
+use crate::joint::{self, Chunk, Held};
 use crate::number::{Number, checked};
 use crate::pool::Pool;
 use crate::region::Pair;
@@ -71,6 +72,8 @@ pub(crate) struct Chunks {
     /// Who reads its reduced chunk, and whose chunks it copies.
     results: Vec<Numbered<usize>>,
     chunks: Vec<Numbered<Range<usize>>>,
+    /// On the first rank of a group: the chunks of all.
+    all: Vec<Chunk>,
 }
 
 impl Part {
@@ -111,30 +114,37 @@ impl Chunks {
             Region::Flat(range) => range.clone(),
             Region::Box(_) => 0..0,
         };
-        let (lends, terms, results, chunks) = Default::default();
-        let mut all = Self { len, combine, mine: 0..0, lends, terms, results, chunks };
+        let (lends, terms, results, chunks, all) = Default::default();
+        let mut own = Self { len, combine, mine: 0..0, lends, terms, results, chunks, all };
         for round in rounds {
             let number = round.number;
             if let Some(send) = &round.send {
                 let lend = Numbered { number, peer: send.to, what: send.region.len() };
                 match send.buffer {
-                    Buffer::Source => all.lends.push(lend),
-                    Buffer::Result => all.results.push(lend),
+                    Buffer::Source => own.lends.push(lend),
+                    Buffer::Result => own.results.push(lend),
                 }
             }
             match &round.receive {
                 Some(receive) if receive.combine == Combine::Copy => {
                     let what = flat(&receive.region);
-                    all.chunks.push(Numbered { number, peer: receive.from, what });
+                    own.chunks.push(Numbered { number, peer: receive.from, what });
                 }
                 Some(receive) => {
-                    all.terms.push(Numbered { number, peer: receive.from, what: () });
-                    all.mine = flat(&receive.region);
+                    own.terms.push(Numbered { number, peer: receive.from, what: () });
+                    own.mine = flat(&receive.region);
                 }
                 None => {}
             }
         }
-        all
+        own
+    }
+
+    /// Makes it the part of a group's first rank, which reduces large buffers for all.
+    pub(crate) fn lead(&mut self, group: &[usize], schedule: impl Fn(usize) -> RankSchedule) {
+        if group.len() <= joint::MOST {
+            self.all = Chunk::all(group, schedule);
+        }
     }
 }
 
@@ -146,6 +156,26 @@ enum Way {
     Both,
     /// The all_reduce of more.
     Chunks,
+    /// The all_reduce of large buffers, at the first rank.
+    Joint,
+}
+
+impl Way {
+    /// All ranks of a group decide alike: their blocks have one length.
+    fn of(ranks: usize, size: usize, parts: &[&Part]) -> Self {
+        let mut bytes = 0;
+        for part in parts {
+            match part {
+                Part::Exchange { .. } => return Way::Exchange,
+                Part::Reduce(chunks) => bytes += chunks.len * size,
+            }
+        }
+        match ranks {
+            2..=joint::MOST if bytes >= joint::LARGE => Way::Joint,
+            2 => Way::Both,
+            _ => Way::Chunks,
+        }
+    }
 }
 
 /// One rank's part of a launch.
@@ -158,11 +188,19 @@ pub(crate) struct Direct {
     /// Likewise for reduced chunks.
     results: Vec<Lend>,
     chunks: Vec<(usize, Uses)>,
+    /// To whom buffers are handed over, before all is reduced or, from the first rank, then.
+    hands: Vec<Lend>,
+    leads: bool,
 }
 
-/// Sources that peers may be reading.
+/// What a launch that was started lets peers use.
 #[derive(Debug)]
-pub(crate) struct Lent(Arc<Loan>);
+pub(crate) enum Lent {
+    /// Sources that they may be reading.
+    Sources(Arc<Loan>),
+    /// All buffers, which are the first rank's: `None` elsewhere.
+    All(Option<Loan>),
+}
 
 /// Adds up what goes to each peer, in order of rounds.
 #[derive(Default)]
@@ -192,22 +230,31 @@ impl ByRound {
 }
 
 impl Direct {
-    /// Of these members of a group of so many ranks, whose elements have so many bytes.
-    pub(crate) fn new<'p>(
-        group: usize,
-        size: usize,
-        parts: impl Iterator<Item = &'p Part>,
-    ) -> Self {
+    /// Of these members of a group of ranks, whose elements have so many bytes.
+    pub(crate) fn new(group: &[usize], rank: usize, size: usize, parts: &[&Part]) -> Self {
         let (mut sources, mut reduced) = (ByRound::default(), ByRound::default());
-        let mut way = Way::Exchange;
-        for (member, part) in parts.enumerate() {
+        let mut hands: BTreeMap<usize, u64> = BTreeMap::new();
+        let way = Way::of(group.len(), size, parts);
+        let leader = group.first().copied().unwrap_or(rank);
+        let leads = rank == leader;
+        if way == Way::Joint {
+            // Also to and from those who have no chunk.
+            let peers = group.iter().filter(|&&peer| peer != rank && (leads || peer == leader));
+            hands.extend(peers.map(|&peer| (peer, 0)));
+        }
+        for (member, part) in parts.iter().enumerate() {
             match part {
                 Part::Exchange { lends, reads } => {
                     sources.lend(lends, size);
                     sources.read(member, reads);
                 }
-                Part::Reduce(chunks) if group == 2 => {
-                    way = Way::Both;
+                Part::Reduce(chunks) if way == Way::Joint => {
+                    for Numbered { peer, what, .. } in chunks.lends.iter().chain(&chunks.results) {
+                        let to = if leads { *peer } else { leader };
+                        *hands.entry(to).or_default() += (what * size) as u64;
+                    }
+                }
+                Part::Reduce(chunks) if way == Way::Both => {
                     // Terms and results in one go: each rank reads the other's terms whole.
                     let all = [chunks.lends.as_slice(), &chunks.results].concat();
                     let once: Vec<_> =
@@ -220,7 +267,6 @@ impl Direct {
                     }
                 }
                 Part::Reduce(chunks) => {
-                    way = Way::Chunks;
                     sources.lend(&chunks.lends, size);
                     sources.read(member, &chunks.terms);
                     reduced.lend(&chunks.results, size);
@@ -229,7 +275,8 @@ impl Direct {
             }
         }
         let ((lends, reads), (results, chunks)) = (sources.take(), reduced.take());
-        Self { way, lends, reads, results, chunks }
+        let hands = hands.into_iter().collect();
+        Self { way, lends, reads, results, chunks, hands, leads }
     }
 
     /// Whether results are made from the operands where these are, not from a copy of the rank's own elements.
@@ -237,18 +284,31 @@ impl Direct {
         self.way != Way::Exchange
     }
 
-    /// Lends the operands.
+    /// Lends the operands, or hands all over.
     pub(crate) fn start(
         &self,
         memory: &mut dyn SharedMemory,
         tag: Tag,
         buffers: &mut [Buffers],
     ) -> Result<Lent, Error> {
-        let take = |b: &mut Buffers| {
-            let operand = b.source.as_mut().unwrap_or(&mut b.result);
-            std::mem::replace(operand, Data::empty(operand.dtype()))
+        let take = |data: &mut Data| {
+            let empty = Data::empty(data.dtype());
+            std::mem::replace(data, empty)
         };
-        lend(memory, tag, buffers.iter_mut().map(take).collect(), &self.lends).map(Lent)
+        if self.way == Way::Joint {
+            let mut all: Loan = buffers.iter_mut().map(|b| take(&mut b.result)).collect();
+            let empty = Data::empty;
+            let sources =
+                buffers.iter_mut().map(|b| b.source.as_mut().map_or(empty(b.result.dtype()), take));
+            all.extend(sources);
+            let Some(&(leader, bytes)) = self.hands.first().filter(|_| !self.leads) else {
+                return Ok(Lent::All(Some(all)));
+            };
+            memory.hand_over(leader, tag, all, bytes)?;
+            return Ok(Lent::All(None));
+        }
+        let operand = |b: &mut Buffers| take(b.source.as_mut().unwrap_or(&mut b.result));
+        lend(memory, tag, buffers.iter_mut().map(operand).collect(), &self.lends).map(Lent::Sources)
     }
 
     /// Reads what peers lend, and waits until its own buffers are back. Results of an exchange hold what they start with.
@@ -257,11 +317,17 @@ impl Direct {
         memory: &mut dyn SharedMemory,
         (tag, name): Call,
         parts: &[&Part],
-        Lent(own): Lent,
+        lent: Lent,
         buffers: &mut [Buffers],
         pool: &mut Pool,
     ) -> Result<(), Error> {
         let mut overflow = false;
+        let own = match lent {
+            Lent::Sources(own) => own,
+            Lent::All(own) => {
+                return self.jointly::<T>(memory, (tag, name), parts, own, buffers);
+            }
+        };
         match self.way {
             Way::Exchange => {
                 for (from, uses) in &self.reads {
@@ -281,7 +347,7 @@ impl Direct {
                 restore(memory, tag, &self.lends, own, buffers)?;
             }
             Way::Both => self.both::<T>(memory, tag, parts, own, buffers, pool, &mut overflow)?,
-            Way::Chunks => {
+            Way::Chunks | Way::Joint => {
                 self.by_chunks::<T>(memory, tag, parts, own, buffers, pool, &mut overflow)?;
             }
         }
@@ -319,15 +385,8 @@ impl Direct {
                 let Some(target) = T::slice_mut(&mut targets[member]) else { continue };
                 // Within its own chunk this rank's term comes first.
                 let mut part = |range: Range<usize>, first: &[T], second: &[T]| {
-                    let (first, second) =
-                        (Some(&first[range.clone()]), Some(&second[range.clone()]));
-                    let target = &mut target[range];
-                    match combine {
-                        Combine::Max => zip(target, first, second, T::larger),
-                        Combine::Sum | Combine::Copy => {
-                            zip(target, first, second, |x, y| x.add(y, overflow));
-                        }
-                    }
+                    let (first, second) = (&first[range.clone()], &second[range.clone()]);
+                    join(*combine, &mut target[range], first, second, overflow);
                 };
                 part(0..mine.start, b, a);
                 part(mine.clone(), a, b);
@@ -341,6 +400,43 @@ impl Direct {
             if b.source.is_none() {
                 pool.put(old);
             }
+        }
+        Ok(())
+    }
+
+    /// The first rank reduces the buffers of all; the others wait for theirs.
+    fn jointly<T: Number>(
+        &self,
+        memory: &mut dyn SharedMemory,
+        (tag, name): Call,
+        parts: &[&Part],
+        own: Option<Loan>,
+        buffers: &mut [Buffers],
+    ) -> Result<(), Error> {
+        let mut back = Loan::new();
+        if let Some(own) = own {
+            let mut loans = vec![own];
+            for &(peer, _) in &self.hands {
+                loans.push(memory.take_over(peer, tag)?);
+            }
+            // Before anybody goes on with wrong sums.
+            checked(reduce::<T>(parts, &mut loans)?, name, T::DTYPE)?;
+            let mut loans = loans.into_iter();
+            back.extend(loans.next().into_iter().flatten());
+            for (&(peer, bytes), loan) in self.hands.iter().zip(loans) {
+                memory.hand_over(peer, tag, loan, bytes)?;
+            }
+        } else {
+            for &(leader, _) in &self.hands {
+                back = memory.take_over(leader, tag)?;
+            }
+        }
+        let mut back = back.into_iter();
+        for (b, data) in buffers.iter_mut().zip(&mut back) {
+            b.result = data;
+        }
+        for (b, data) in buffers.iter_mut().zip(back) {
+            b.source = b.source.take().map(|_| data);
         }
         Ok(())
     }
@@ -405,6 +501,35 @@ impl Direct {
         reclaim(memory, tag, &self.results, reduced)?.into_iter().for_each(|sum| pool.put(sum));
         Ok(())
     }
+}
+
+/// Reduces what all ranks of a group hold, in their order: of each the results, then the operands that are apart, or empty.
+/// Returns whether integers overflowed.
+fn reduce<T: Number>(parts: &[&Part], loans: &mut [Loan]) -> Result<bool, Error> {
+    let mut groups: Vec<joint::Group<'_, T>> = parts.iter().map(|_| SmallVec::new()).collect();
+    let chunks = || {
+        parts.iter().filter_map(|part| match part {
+            Part::Reduce(chunks) => Some(chunks),
+            Part::Exchange { .. } => None,
+        })
+    };
+    let ranks = loans.len();
+    for loan in loans {
+        for (member, Chunks { len, .. }) in chunks().enumerate() {
+            expect::<T>(loan, member, *len)?;
+            let source = parts.len() + member;
+            if loan.get(source).is_none_or(|data| !data.is_empty()) {
+                expect::<T>(loan, source, *len)?;
+            }
+        }
+        let (results, sources) = loan.split_at_mut(parts.len());
+        for ((result, source), group) in results.iter_mut().zip(sources).zip(&mut groups) {
+            let source = T::slice(source).filter(|source| !source.is_empty());
+            group.extend(T::slice_mut(result).map(|result| Held { source, result }));
+        }
+    }
+    let collectives = chunks().zip(groups);
+    Ok(joint::reduce(ranks, collectives.map(|(c, group)| (c.combine, c.all.as_slice(), group))))
 }
 
 /// Lends buffers, all in one loan.

@@ -35,6 +35,7 @@ pub mod groups;
 mod handoff;
 pub mod init;
 mod inputs;
+mod joint;
 pub mod kernels;
 mod mailbox;
 pub mod matmul;

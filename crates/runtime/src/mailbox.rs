@@ -1,9 +1,10 @@
 //! A mailbox: messages from one rank to another, in process.
 //!
 //! A message is *given*, and the receiver takes it, or *lent*: the receiver reads the sender's buffer where it is and gives
-//! it back. The sender of a given message waits until no more than `capacity` of them lie in the box (with capacity 0 both
-//! meet: a rendezvous); the sender of a lent one waits until it is back. The version counts changes, so that a waiter can
-//! watch it without taking the lock.
+//! it back; or buffers are *handed over*, and are the receiver's from then on. The sender of a given message waits until no
+//! more than `capacity` of them lie in the box (with capacity 0 both meet: a rendezvous); the sender of a lent one waits
+//! until it is back; who hands over waits for nothing. The version counts changes, so that a waiter can watch it without
+//! taking the lock.
 //!
 //! Invariants: messages of one tag are received in the order in which they were posted. Whoever changes the box while
 //! another sleeps on it wakes it.
@@ -20,7 +21,7 @@ use crate::tensor::Data;
 pub(crate) enum Found<M> {
     /// The message.
     Message(M),
-    /// The message, given where one that is lent was expected, or the other way round.
+    /// The message, in another form than was expected: given, lent, or handed over.
     OtherForm,
     /// Messages of other collectives only.
     Other,
@@ -33,6 +34,7 @@ enum Body {
     Lent(Arc<Loan>),
     /// The receiver reads it.
     Read,
+    HandedOver(Loan),
 }
 
 #[derive(Default)]
@@ -74,20 +76,42 @@ impl Mailbox {
         self.touch(inner);
     }
 
+    pub(crate) fn hand_over(&self, tag: Tag, buffers: Loan) {
+        self.post(tag, Body::HandedOver(buffers));
+    }
+
     /// Takes the oldest message with the tag.
     pub(crate) fn take(&self, tag: Tag) -> Found<Data> {
+        self.remove(tag, |body| match body {
+            Body::Given(payload) => Ok(payload),
+            other => Err(other),
+        })
+    }
+
+    /// Takes the buffers that were handed over with the tag.
+    pub(crate) fn take_over(&self, tag: Tag) -> Found<Loan> {
+        self.remove(tag, |body| match body {
+            Body::HandedOver(buffers) => Ok(buffers),
+            other => Err(other),
+        })
+    }
+
+    /// Removes the oldest message with the tag, if `open` finds the form that it wants.
+    fn remove<M>(&self, tag: Tag, open: impl FnOnce(Body) -> Result<M, Body>) -> Found<M> {
         let mut inner = self.lock();
         let Some(at) = inner.messages.iter().position(|(t, _)| *t == tag) else {
             return Self::other(&inner, tag);
         };
-        if !matches!(inner.messages[at].1, Body::Given(_)) {
-            return Found::OtherForm;
-        }
         let (_, body) = inner.messages.remove(at);
-        self.touch(inner);
-        match body {
-            Body::Given(payload) => Found::Message(payload),
-            Body::Lent(_) | Body::Read => Found::OtherForm,
+        match open(body) {
+            Ok(message) => {
+                self.touch(inner);
+                Found::Message(message)
+            }
+            Err(body) => {
+                inner.messages.insert(at, (tag, body));
+                Found::OtherForm
+            }
         }
     }
 
@@ -116,7 +140,7 @@ impl Mailbox {
 
     /// Whether a message with the tag is lent and not back.
     pub(crate) fn is_lent(&self, tag: Tag) -> bool {
-        let lent = |body: &Body| !matches!(body, Body::Given(_));
+        let lent = |body: &Body| matches!(body, Body::Lent(_) | Body::Read);
         self.lock().messages.iter().any(|(t, body)| *t == tag && lent(body))
     }
 

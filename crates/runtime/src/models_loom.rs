@@ -86,6 +86,29 @@ fn lent_buffers_come_back() {
     });
 }
 
+/// Buffers that are handed over come back changed, by a box for each direction.
+#[test]
+fn buffers_are_handed_over_and_back() {
+    loom::model(|| {
+        let boxes = Arc::new((Mailbox::default(), Mailbox::default()));
+        let other = Arc::clone(&boxes);
+        let take_over = |mailbox: &Mailbox| {
+            until(mailbox, || match mailbox.take_over(tag(3)) {
+                Found::Message(buffers) => Some(buffers),
+                Found::Nothing => None,
+                found => panic!("{found:?}"),
+            })
+        };
+        let thread = thread::spawn(move || {
+            other.0.hand_over(tag(3), Loan::from_elem(data(5), 1));
+            assert_eq!(take_over(&other.1), Loan::from_elem(data(6), 1));
+        });
+        assert_eq!(take_over(&boxes.0), Loan::from_elem(data(5), 1));
+        boxes.1.hand_over(tag(3), Loan::from_elem(data(6), 1));
+        thread.join().unwrap();
+    });
+}
+
 /// A failure that is set before the boxes are rung reaches a rank that is about to sleep.
 #[test]
 fn a_ring_wakes_whoever_sleeps_or_is_about_to() {

@@ -67,13 +67,16 @@ fn collectives_are_right_under_random_schedules() {
                 let results = world(p, p % 2, move |comm| {
                     // With two elements some ranks have nothing to move.
                     let reduced = move_one(comm, p, 2, ("P", "R"), lend)?;
+                    // Large, in these models: one rank reduces all.
+                    let jointly = move_one(comm, p, 7, ("P", "R"), lend)?;
                     let gathered = move_one(comm, p, 2, ("S(0)", "R"), lend)?;
                     let mine = move_one(comm, p, 5, ("P", "S(0)"), lend)?;
-                    Ok((reduced, gathered, mine))
+                    Ok((reduced, jointly, gathered, mine))
                 });
                 let sum = (p * (p + 1) / 2) as f32;
                 for result in results {
-                    let (reduced, gathered, mine) = result.unwrap();
+                    let (reduced, jointly, gathered, mine) = result.unwrap();
+                    assert_eq!(jointly, vec![sum; 7]);
                     assert_eq!((reduced, gathered), (vec![sum; 2], vec![1.0, 2.0]));
                     assert!(mine.iter().all(|&v| v == sum));
                 }

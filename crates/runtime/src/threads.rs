@@ -132,13 +132,13 @@ impl ThreadComm {
         &self,
         wait: Wait,
         mailbox: &Mailbox,
+        spins: u32,
         mut poll: impl FnMut() -> Result<Option<R>, Error>,
     ) -> Result<R, Error> {
         let mut version = mailbox.version();
         if let Some(found) = poll()? {
             return Ok(found);
         }
-        let spins = self.shared.spins;
         // With fewer cores than ranks a sleep is the quickest way to let the others run.
         let looks = if spins > 0 { spins + YIELDS } else { 0 };
         for look in 0..looks {
@@ -244,10 +244,11 @@ impl ThreadComm {
         &self,
         from: usize,
         tag: Tag,
+        spins: u32,
         find: impl Fn(&Mailbox) -> Found<M>,
     ) -> Result<M, Error> {
         let mailbox = self.shared.mailbox(from, self.rank);
-        self.wait(Wait::Receive { from, tag }, mailbox, || match find(mailbox) {
+        self.wait(Wait::Receive { from, tag }, mailbox, spins, || match find(mailbox) {
             Found::Message(message) => Ok(Some(message)),
             Found::Nothing => Ok(None),
             // What lies there may belong to a launch that this rank has started, too, and not finished.
@@ -257,8 +258,8 @@ impl ThreadComm {
             },
             Found::OtherForm => Err(self.fail(Error::WrongBuffer {
                 what: "a message",
-                expected: "the form that both ranks use (lent by all, or given by all)".to_owned(),
-                found: format!("the other one, from rank {from} in {tag}"),
+                expected: "the form that all ranks use (given, lent or handed over)".to_owned(),
+                found: format!("another one, from rank {from} in {tag}"),
             })),
         })
     }
@@ -304,12 +305,14 @@ impl Communicator for ThreadComm {
             sending = Some((to, tag));
         }
         let received = receive
-            .map(|Incoming { from, tag }| self.await_message(from, tag, |m| m.take(tag)))
+            .map(|Incoming { from, tag }| {
+                self.await_message(from, tag, self.shared.spins, |m| m.take(tag))
+            })
             .transpose()?;
         if let Some((to, tag)) = sending {
             let mailbox = self.shared.mailbox(self.rank, to);
             let capacity = self.shared.options.capacity;
-            self.wait(Wait::Send { to, tag }, mailbox, || {
+            self.wait(Wait::Send { to, tag }, mailbox, self.shared.spins, || {
                 Ok((mailbox.len() <= capacity).then_some(()))
             })?;
         }
@@ -332,7 +335,7 @@ impl Communicator for ThreadComm {
         waiting.iter().for_each(|&rank| shared.mailbox(rank, rank).ring());
         while idle && let Some(peer) = shared.announcements.missing(group, id) {
             let mailbox = shared.mailbox(self.rank, self.rank);
-            self.wait(Wait::Begin { peer, id }, mailbox, || {
+            self.wait(Wait::Begin { peer, id }, mailbox, shared.spins, || {
                 Ok((!shared.announcements.lacks(peer, id)).then_some(()))
             })?;
         }
@@ -363,7 +366,7 @@ impl SharedMemory for ThreadComm {
 
     fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Loan>, Error> {
         self.check_peer(from)?;
-        self.await_message(from, tag, |mailbox| mailbox.borrow(tag))
+        self.await_message(from, tag, self.shared.spins, |mailbox| mailbox.borrow(tag))
     }
 
     fn give_back(&mut self, from: usize, tag: Tag, buffers: Arc<Loan>) {
@@ -372,7 +375,21 @@ impl SharedMemory for ThreadComm {
 
     fn reclaim(&mut self, to: usize, tag: Tag) -> Result<(), Error> {
         let mailbox = self.shared.mailbox(self.rank, to);
-        self.wait(Wait::Return { to, tag }, mailbox, || Ok((!mailbox.is_lent(tag)).then_some(())))
+        let back = || Ok((!mailbox.is_lent(tag)).then_some(()));
+        self.wait(Wait::Return { to, tag }, mailbox, self.shared.spins, back)
+    }
+
+    fn hand_over(&mut self, to: usize, tag: Tag, buffers: Loan, bytes: u64) -> Result<(), Error> {
+        self.refuse_if_failed()?;
+        self.check_peer(to)?;
+        self.count(bytes);
+        self.shared.mailbox(self.rank, to).hand_over(tag, buffers);
+        Ok(())
+    }
+
+    fn take_over(&mut self, from: usize, tag: Tag) -> Result<Loan, Error> {
+        self.check_peer(from)?;
+        self.await_message(from, tag, 0, |mailbox| mailbox.take_over(tag))
     }
 }
 

@@ -107,6 +107,16 @@ impl SharedMemory for Faulty<'_> {
         self.call()?;
         self.inner.reclaim(to, tag)
     }
+
+    fn hand_over(&mut self, to: usize, tag: Tag, buffers: Loan, bytes: u64) -> Result<(), Error> {
+        self.call()?;
+        self.inner.hand_over(to, tag, buffers, bytes)
+    }
+
+    fn take_over(&mut self, from: usize, tag: Tag) -> Result<Loan, Error> {
+        self.call()?;
+        self.inner.take_over(from, tag)
+    }
 }
 
 /// Two layers on small integers: exact, whatever the order of additions.
