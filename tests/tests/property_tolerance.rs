@@ -209,7 +209,7 @@ fn a_relative_fault_of_1e_10_in_f64_is_caught() {
 }
 
 /// Scores that a mask hides are −10³⁰, with an error to match; after the softmax they are as good as 0. What norms and
-/// attention do to errors makes the bounds wide: it is a hundredth of a whole gradient that they catch.
+/// attention do to errors makes the bounds wide: they catch a hundredth of a whole gradient.
 #[test]
 fn a_fault_in_a_causal_transformer_is_caught() {
     let mut spec = StackSpec::new("causal", 2, 5, 7).decoder(8, 2, 1);
