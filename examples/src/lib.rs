@@ -8,6 +8,7 @@
 //! | `cargo run -p shardgrad-examples --example typed_tensor_parallel` | a tensor-parallel MLP with its layouts in its types |
 //! | `cargo run -p shardgrad-examples --example typed_data_parallel` | data parallelism by hand: the reduction stands in the types |
 //! | `cargo run -p shardgrad-examples --example typed_mesh_2d` | both on a mesh of two axes |
+//! | `cargo run -p shardgrad-examples --example sonnets` | a character model under three layouts, and what it writes |
 //! | `cargo run -p shardgrad-examples --example distributed` | the same program on threads and under `mpirun` |
 
 mod dense;

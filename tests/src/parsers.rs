@@ -12,7 +12,7 @@ use shardgrad::graph::plan_file::PlanFile;
 use shardgrad::graph::text::{display_plan, parse_program};
 use shardgrad::{Dataset, LayoutFile, ModelFile, dataset::TargetColumns, parse_machine};
 use shardgrad_core::{DType, Layout, LayoutSpec, Mesh};
-use shardgrad_graph::{Model, StackLayer};
+use shardgrad_graph::{Model, StackLayer, StackSpec};
 use shardgrad_planner::LayoutRequest;
 use shardgrad_runtime::Checkpoint;
 use shardgrad_testkit::tensor_file::{from_npy, from_safetensors};
@@ -31,7 +31,7 @@ pub struct Parser {
 }
 
 /// All of them.
-pub const PARSERS: [Parser; 10] = [
+pub const PARSERS: [Parser; 11] = [
     Parser { name: "layout", run: layout, seeds: seeds::layout },
     Parser { name: "model", run: model, seeds: seeds::model },
     Parser { name: "layout_file", run: layout_file, seeds: seeds::layout_file },
@@ -39,6 +39,7 @@ pub const PARSERS: [Parser; 10] = [
     Parser { name: "plan", run: plan, seeds: seeds::plan },
     Parser { name: "program", run: program, seeds: seeds::program },
     Parser { name: "csv", run: csv, seeds: seeds::csv },
+    Parser { name: "text", run: text, seeds: seeds::text },
     Parser { name: "npy", run: npy, seeds: seeds::npy },
     Parser { name: "safetensors", run: safetensors, seeds: seeds::safetensors },
     Parser { name: "checkpoint", run: checkpoint, seeds: seeds::checkpoint },
@@ -160,6 +161,23 @@ pub fn csv(input: &[u8]) {
     let rows: Vec<usize> = (0..data.rows()).collect();
     let batch = data.batch(&rows, DType::F32);
     assert_eq!(batch["x"].ty().elements(), data.rows() * width);
+}
+
+/// Texts, for models with and without a mask.
+pub fn text(input: &[u8]) {
+    let (kind, text) = input.split_first().map_or((0, input), |(&first, rest)| (first, rest));
+    let sequence = usize::from(kind / 2 % 8) + 1;
+    let mut spec = StackSpec::new(FILE, 2, sequence, 16).decoder(2, 1, 1);
+    spec.masked = kind % 2 == 1;
+    let Some(data) = judged_lines(text, Dataset::parse_text(Path::new(FILE), text, &spec)) else {
+        return;
+    };
+    let rows: Vec<usize> = (0..data.rows()).collect();
+    let ids: Vec<i32> =
+        data.batch(&rows, DType::F32)["x"].to_f64s().iter().map(|&id| id as i32).collect();
+    let read = data.text().map(|text| text.decode(&ids)).unwrap_or_default();
+    let is_start = |written: &str| written.chars().zip(read.chars()).all(|(a, b)| a == b);
+    assert!(std::str::from_utf8(text).is_ok_and(is_start) && !rows.is_empty());
 }
 
 /// Arrays of NumPy.

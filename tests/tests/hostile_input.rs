@@ -193,7 +193,7 @@ macro_rules! attacks {
     };
 }
 
-attacks! { layout model layout_file machine plan program csv npy safetensors checkpoint }
+attacks! { layout model layout_file machine plan program csv text npy safetensors checkpoint }
 
 /// Seeds must be valid, or edits of them say little: each is accepted, so that a wrong one is told from a right one.
 #[test]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use shardgrad_core::ops::Reduction;
 use shardgrad_core::{Block, DType, Op};
 use shardgrad_graph::{
-    Activation, LayerSpec, Loss, MlpSpec, NodeId, OutputRole, Program, Value, eval,
+    Activation, LayerSpec, Loss, MlpSpec, NodeId, OutputRole, Program, StackSpec, Value, eval,
 };
 use shardgrad_testkit::data::{self, Style};
 use shardgrad_testkit::{strategies, tolerance};
@@ -206,6 +206,30 @@ fn a_relative_fault_of_1e_3_in_f32_is_caught() {
 #[test]
 fn a_relative_fault_of_1e_10_in_f64_is_caught() {
     faults_are_caught(DType::F64, 1e-10, 1e-10);
+}
+
+/// Scores that a mask hides are −10³⁰, with an error to match; after the softmax they are as good as 0. What norms and
+/// attention do to errors makes the bounds wide: they catch a hundredth of a whole gradient.
+#[test]
+fn a_fault_in_a_causal_transformer_is_caught() {
+    let mut spec = StackSpec::new("causal", 2, 5, 7).decoder(8, 2, 1);
+    spec.dtype = DType::F64;
+    let program = spec.training_program().unwrap();
+    let inputs = data::inputs(&program, Style::Noise, 3);
+    let bounds = tolerance::bounds_on(&program, &inputs, 4).unwrap();
+    let dense = eval::evaluate(&program, &inputs).unwrap();
+    for (name, id) in gradients(&program) {
+        let right = &dense[id.index()];
+        assert!(bounds.of(id).iter().all(|bound| bound.is_finite()), "{name}");
+        // A shift of all keys changes nothing: but for rounding this gradient is 0.
+        if name == "grad(blocks.attention.k.b)" {
+            continue;
+        }
+        let elements = right.to_f64s();
+        let whole = Value::from_fn(&right.ty(), |i| elements[i] * (1.0 + 1e-2));
+        println!("{name}: {}", bounds.compare(id, right, &whole));
+        assert!(!bounds.compare(id, right, &whole).is_within(), "{name}");
+    }
 }
 
 #[test]

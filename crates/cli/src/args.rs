@@ -86,6 +86,7 @@ Examples:
   shardgrad train --checkpoint digits.safetensors --epochs 5
   shardgrad train --resume digits.safetensors --mesh tp=2 --epochs 10
   shardgrad train model.toml --data rows.csv --mesh dp=3 --layout zero1
+  shardgrad train stack.toml --data prose.txt --layout dp=fsdp,tp=megatron-sp
   mpirun -n 4 shardgrad train --mesh dp=2,tp=2 --backend mpi --verify --epochs 1";
 
 const MEASURE_EXAMPLES: &str = "\
@@ -279,7 +280,8 @@ pub(crate) enum SimulateFormat {
 pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// Data file (CSV with a header; last column `label`, or the targets); the built-in digits if it is left out
+    /// Data file: CSV with a header, last column `label`, or the targets; for a model with [[stack]] any text, of which
+    /// characters are the tokens; the built-in digits if it is left out
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
     /// The mesh: AXIS=SIZE, outermost first

@@ -7,6 +7,7 @@ mod check;
 mod compare;
 mod diagnose;
 mod failure;
+mod held_out;
 mod html;
 mod interrupt;
 mod lab;

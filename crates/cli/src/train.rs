@@ -10,8 +10,8 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use shardgrad::core::{Machine, Mesh};
-use shardgrad::dataset::{TargetColumns, Targets};
-use shardgrad::graph::{Loss, MlpSpec, Optimizer, Value};
+use shardgrad::dataset::TargetColumns;
+use shardgrad::graph::{Loss, MlpSpec, Model, Optimizer};
 use shardgrad::report::TotalsReport;
 use shardgrad::runtime::MAX_RANKS;
 use shardgrad::trainer::counted_as_predicted;
@@ -20,6 +20,7 @@ use shardgrad::{Dataset, Planned, Trainer, Training};
 use crate::args::TrainArgs;
 use crate::backend::Backend;
 use crate::failure::Failure;
+use crate::held_out::HeldOut;
 use crate::units::{bytes, of};
 use crate::verify::Verifier;
 use crate::{alike, interrupt, request, table};
@@ -52,23 +53,30 @@ fn work(args: &TrainArgs, threads: bool) -> Result<Work, Failure> {
     let training = request::training(&args.model)?;
     let layout = args.layout.clone().unwrap_or_else(|| default_layout(&args.mesh));
     let training = request::with_layout(training, &layout, None)?;
-    let Some(spec) = training.spec().mlp().cloned() else {
-        return Err(Failure::input(
-            "`stack`: a model with [[layer]] was expected, which trains on rows of numbers; compare, plan and simulate take both",
-        ));
-    };
-    if spec.optimizer == Optimizer::None {
+    let spec = training.spec();
+    if *spec.optimizer() == Optimizer::None {
         return Err(Failure::input(
             "`optimizer` is none, so there is nothing to train; sgd, momentum, adam or adamw was expected",
         ));
     }
-    let data = dataset(args.data.as_deref(), &spec)?;
-    let per_epoch = data.epoch(spec.seed, 0, spec.batch).len();
+    let data = match spec {
+        Model::Mlp(spec) => dataset(args.data.as_deref(), spec)?,
+        Model::Stack(spec) => {
+            let path = args.data.as_deref().ok_or_else(|| {
+                Failure::input(
+                    "--data: a text file was expected, which a model with [[stack]] learns from",
+                )
+            })?;
+            Dataset::from_text(path, spec).map_err(Failure::input)?
+        }
+    };
+    let per_epoch = data.epoch(*spec.seed(), 0, *spec.batch()).len();
     if per_epoch == 0 {
         return Err(Failure::input(format!(
-            "`batch` is {}, but the data has only {} rows to train on",
-            spec.batch,
-            data.training_rows().len()
+            "`batch` is {}, but the data has only {} {} to train on",
+            spec.batch(),
+            data.training_rows().len(),
+            if data.text().is_some() { "windows" } else { "rows" },
         )));
     }
     let planned = training
@@ -239,16 +247,14 @@ impl<'a> Run<'a> {
     /// prediction; the first step on threads, and with `verify` every step, to the dense run.
     fn epoch(&mut self, epoch: u64, args: &TrainArgs, bar: &ProgressBar) -> Result<f64, Failure> {
         let (verify, Work { data, planned, training, .. }) = (args.verify, self.work);
-        let Some(spec) = training.spec().mlp() else {
-            return Err(Failure::input("`stack`: a model with [[layer]] was expected"));
-        };
+        let spec = training.spec();
         if verify && self.free.is_none() {
             let mut free = dense(planned, spec)?;
             let here = self.trainer.checkpoint().map_err(Failure::no)?;
             free.restore(&here).map_err(Failure::no)?;
             self.free = Some((free, 0.0));
         }
-        let batches = data.epoch(spec.seed, epoch, spec.batch);
+        let batches = data.epoch(*spec.seed(), epoch, *spec.batch());
         let before = self.trainer.steps() - epoch * batches.len() as u64;
         let batches = &batches[usize::try_from(before).unwrap_or(0)..];
         let mut sum = 0.0;
@@ -261,7 +267,7 @@ impl<'a> Run<'a> {
             }
             let report = match &mut self.verifier {
                 Some(verifier) if verify || self.steps == 0 => {
-                    verifier.step(&mut self.trainer, &data.batch(rows, spec.dtype))?
+                    verifier.step(&mut self.trainer, &data.batch(rows, *spec.dtype()))?
                 }
                 _ => self.trainer.step_rows(data, rows).map_err(Failure::no)?,
             };
@@ -316,80 +322,11 @@ impl<'a> Run<'a> {
 }
 
 /// The same training on one device.
-fn dense(planned: &Planned, spec: &MlpSpec) -> Result<Trainer, Failure> {
+fn dense(planned: &Planned, spec: &Model) -> Result<Trainer, Failure> {
     let mesh = Mesh::new([("one", 1)]).map_err(Failure::no)?;
     let plan = Training::of(spec.clone())
         .plan(&mesh, &Machine::default())
         .map_err(Failure::no)?
         .with_seed(planned.seed());
     Trainer::threads(&plan).map_err(Failure::no)
-}
-
-/// The forward pass on the rows that are never trained on.
-struct HeldOut<'a> {
-    data: &'a Dataset,
-    rows: Vec<usize>,
-    forward: Trainer,
-}
-
-impl<'a> HeldOut<'a> {
-    fn new(
-        training: &Training,
-        data: &'a Dataset,
-        mesh: &Mesh,
-        machine: &Machine,
-        backend: &Backend,
-    ) -> Result<Self, Failure> {
-        let rows = data.held_out_rows();
-        let plan = training.plan_forward(rows.len(), mesh, machine).map_err(Failure::no)?;
-        let forward = backend.trainer(&plan)?;
-        Ok(Self { data, rows, forward })
-    }
-
-    fn title(&self) -> &'static str {
-        match self.data.targets() {
-            Targets::Labels(_) => "held-out accuracy",
-            Targets::Values { width: 0, .. } => "held-out mean",
-            Targets::Values { .. } => "held-out mse",
-        }
-    }
-
-    /// Accuracy by the largest output, or the mean squared error.
-    #[allow(clippy::cast_precision_loss)]
-    fn measure(&mut self, trainer: &mut Trainer) -> Result<String, Failure> {
-        self.forward.copy_stored(trainer).map_err(Failure::no)?;
-        let report = self.forward.outputs_of_rows(self.data, &self.rows).map_err(Failure::no)?;
-        let out = report.outputs.get("out").map(Value::to_f64s).unwrap_or_default();
-        let width = out.len() / self.rows.len().max(1);
-        Ok(match self.data.targets() {
-            Targets::Labels(labels) => {
-                let right = self
-                    .rows
-                    .iter()
-                    .zip(out.chunks_exact(width.max(1)))
-                    .filter(|(row, logits)| usize::try_from(labels[**row]) == Ok(largest(logits)))
-                    .count();
-                format!("{:.1} %", 100.0 * right as f64 / self.rows.len() as f64)
-            }
-            Targets::Values { width: 0, .. } => {
-                format!("{:.6}", out.iter().sum::<f64>() / out.len() as f64)
-            }
-            Targets::Values { width, data } => {
-                let expected = self.rows.iter().flat_map(|r| &data[r * width..(r + 1) * width]);
-                let squares: f64 = out.iter().zip(expected).map(|(a, b)| (a - b) * (a - b)).sum();
-                format!("{:.6}", squares / out.len() as f64)
-            }
-        })
-    }
-}
-
-/// Index of the largest element, the first of equals.
-fn largest(values: &[f64]) -> usize {
-    let mut best = 0;
-    for (index, value) in values.iter().enumerate() {
-        if *value > values[best] {
-            best = index;
-        }
-    }
-    best
 }

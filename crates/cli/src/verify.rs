@@ -63,15 +63,11 @@ impl Verifier {
         let before = trainer.get_all().map_err(Failure::no)?;
         let number = trainer.steps() + 1;
         let mut leaves = trainer.with_scalars(inputs, number);
-        leaves.extend(before.clone());
+        leaves.extend(before);
         let dense = eval::evaluate(&self.program, &leaves).map_err(Failure::no)?;
         let bounds = bounds_on(&self.program, &leaves, self.ranks).map_err(Failure::no)?;
 
-        for name in self.gradients.stored() {
-            if let Some(value) = before.get(&name) {
-                self.gradients.set(&name, value).map_err(Failure::no)?;
-            }
-        }
+        self.gradients.copy_stored(trainer).map_err(Failure::no)?;
         let mut sharded = self.gradients.step(inputs).map_err(Failure::no)?.outputs;
         let report = trainer.step(inputs).map_err(Failure::no)?;
         sharded.extend(report.outputs.clone());

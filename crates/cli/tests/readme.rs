@@ -59,3 +59,15 @@ fn train_prints_the_plan_that_the_readme_shows() {
     let plan = |text: &str| text.split(" epoch ").next().unwrap().to_owned();
     assert_eq!(plan(&shown), plan(&printed));
 }
+
+/// The page of transformers is written from what the command prints.
+#[test]
+fn training_on_text_is_as_the_page_shows() {
+    let page = include_str!("../../../docs/transformer.md");
+    let shown = block_after("learn from any text, character by character:\n");
+    let mut rows = shown.lines().filter(|line| *line != "…");
+    let command = rows.next().unwrap().replace("cargo run --release --", "shardgrad");
+    assert!(page.contains(&command) && rows.clone().count() == 4);
+    let printed = &page[page.find(&command).unwrap()..];
+    assert!(rows.all(|row| printed.lines().any(|line| line == row)), "{shown}");
+}

@@ -1,8 +1,9 @@
-//! Data to train on: the built-in digits, or a CSV file.
+//! Data to train on: the built-in digits, a CSV file, or a text for models of tokens.
 //!
-//! A data file has a header line. Its last column is `label` (classes as integers from 0) for a model with the
+//! A CSV file has a header line. Its last column is `label` (classes as integers from 0) for a model with the
 //! cross-entropy loss; its last N columns are the targets for a model with the mse loss and N outputs; for the sum loss
-//! every column is a feature. All other columns are features, in order, taken as they are.
+//! every column is a feature. All other columns are features, in order, taken as they are. Rows of a text are windows of its
+//! characters ([`crate::text`]).
 //!
 //! Rows whose index is a multiple of five (0, 5, 10, …) are held out; the others are trained on, in an order drawn
 //! anew for every epoch by a counter-based generator from (seed, epoch), so that a run can resume at any epoch. The last
@@ -18,9 +19,10 @@ use std::path::Path;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use shardgrad_core::{Block, DType, TensorType};
-use shardgrad_graph::Value;
+use shardgrad_graph::{StackSpec, Value};
 
 use crate::error::Error;
+use crate::text::{Text, Windows};
 
 /// Every fifth row is held out.
 pub const HOLD_OUT: usize = 5;
@@ -37,7 +39,7 @@ pub enum TargetColumns {
     Values(usize),
 }
 
-/// The targets of all rows.
+/// The targets of all rows of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Targets {
     /// One class per row.
@@ -51,9 +53,19 @@ pub enum Targets {
     },
 }
 
-/// Rows of features with their targets.
+/// Rows to train on with their targets: features, or windows of a text.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Dataset {
+pub struct Dataset(Rows);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Rows {
+    Table(Table),
+    Windows(Windows),
+}
+
+/// Rows of features.
+#[derive(Clone, Debug, PartialEq)]
+struct Table {
     features: Vec<f64>,
     width: usize,
     targets: Targets,
@@ -66,8 +78,10 @@ impl Dataset {
     /// The built-in handwritten digits.
     ///
     /// ```
+    /// use shardgrad::core::DType;
     /// let digits = shardgrad::Dataset::digits();
-    /// assert_eq!((digits.rows(), digits.width()), (1797, 64));
+    /// assert_eq!(digits.rows(), 1797);
+    /// assert_eq!(digits.batch(&[5, 9], DType::F32)["x"].ty().to_string(), "f32[2, 64]");
     /// assert_eq!(digits.training_rows().len() + digits.held_out_rows().len(), 1797);
     /// ```
     #[must_use]
@@ -80,7 +94,7 @@ impl Dataset {
             features.extend(numbers.by_ref().take(64).map(|pixel| f64::from(pixel) / 16.0));
             labels.extend(numbers);
         }
-        Self { features, width: 64, targets: Targets::Labels(labels) }
+        Self(Rows::Table(Table { features, width: 64, targets: Targets::Labels(labels) }))
     }
 
     /// Reads a data file for a model with `width` input features that computes in `dtype`.
@@ -194,29 +208,69 @@ impl Dataset {
             TargetColumns::Label { .. } => Targets::Labels(labels),
             TargetColumns::Values(width) => Targets::Values { width, data: values },
         };
-        let data = Self { features, width, targets };
+        let data = Self(Rows::Table(Table { features, width, targets }));
         if data.rows() == 0 {
             return Err(whole("has a header, but no rows".to_owned()));
         }
         Ok(data)
     }
 
+    /// Reads a text file for a model of tokens: rows are windows of its characters ([`crate::text`]).
+    ///
+    /// # Errors
+    /// The file cannot be read, is not UTF-8, has more different characters than the model's vocabulary, or is shorter than
+    /// a window; the model's sizes make no model.
+    pub fn from_text(path: &Path, spec: &StackSpec) -> Result<Self, Error> {
+        let bytes = std::fs::read(path).map_err(|e| Error::unreadable(path, &e))?;
+        Self::parse_text(path, &bytes, spec)
+    }
+
+    /// As [`Dataset::from_text`], of text that was read already; `path` is for messages.
+    ///
+    /// ```
+    /// use shardgrad::core::DType;
+    /// use shardgrad::{Dataset, graph::StackSpec};
+    /// let spec = StackSpec::new("tiny", 2, 4, 10).decoder(8, 2, 1);
+    /// let data = Dataset::parse_text("be.txt".as_ref(), b"to be or not", &spec)?;
+    /// let text = data.text().ok_or("no text")?;
+    /// let ids = |name: &str| -> Vec<i32> {
+    ///     data.batch(&[1], DType::F32)[name].to_f64s().iter().map(|&id| id as i32).collect()
+    /// };
+    /// assert_eq!((data.rows(), text.decode(&ids("x")), text.decode(&ids("y"))), (2, "e or".into(), " or ".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Dataset::from_text`].
+    pub fn parse_text(path: &Path, text: &[u8], spec: &StackSpec) -> Result<Self, Error> {
+        Ok(Self(Rows::Windows(Windows::parse(path, text, spec)?)))
+    }
+
     /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.features.len() / self.width.max(1)
+        match &self.0 {
+            Rows::Table(table) => table.features.len() / table.width.max(1),
+            Rows::Windows(windows) => windows.count(),
+        }
     }
 
-    /// Number of features.
+    /// The targets, if rows are rows of numbers.
     #[must_use]
-    pub fn width(&self) -> usize {
-        self.width
+    pub fn targets(&self) -> Option<&Targets> {
+        match &self.0 {
+            Rows::Table(table) => Some(&table.targets),
+            Rows::Windows(_) => None,
+        }
     }
 
-    /// The targets.
+    /// The text, if rows are windows of one.
     #[must_use]
-    pub fn targets(&self) -> &Targets {
-        &self.targets
+    pub fn text(&self) -> Option<&Text> {
+        match &self.0 {
+            Rows::Table(_) => None,
+            Rows::Windows(windows) => Some(&windows.text),
+        }
     }
 
     /// Rows that are never trained on.
@@ -239,33 +293,26 @@ impl Dataset {
         rows.chunks_exact(batch.max(1)).map(<[usize]>::to_vec).collect()
     }
 
-    /// The values of some rows: `x` of the float type given, and `y`.
+    /// The values of some rows: `x`, features of the float type given or token ids, and `y`; of a text for a model with a
+    /// mask, `mask` of that type too. Nothing if a row is not there.
     #[must_use]
     pub fn batch(&self, rows: &[usize], dtype: DType) -> Inputs {
-        let width = self.width;
-        let x = Value::from_fn(&TensorType::new([rows.len(), width], dtype), |i| {
-            self.features[rows[i / width] * width + i % width]
-        });
-        let mut batch = Inputs::from([("x".to_owned(), x)]);
-        match &self.targets {
-            Targets::Labels(labels) => {
-                let ty = TensorType::new([rows.len()], DType::I32);
-                batch.insert("y".to_owned(), Value::from_fn(&ty, |i| f64::from(labels[rows[i]])));
-            }
-            Targets::Values { width: 0, .. } => {}
-            Targets::Values { width, data } => {
-                let ty = TensorType::new([rows.len(), *width], dtype);
-                let y = Value::from_fn(&ty, |i| data[rows[i / width] * width + i % width]);
-                batch.insert("y".to_owned(), y);
-            }
-        }
-        batch
+        let whole = |name: &str| {
+            let shape = match (&self.0, name) {
+                (Rows::Table(table), "x") => vec![rows.len(), table.width],
+                (Rows::Table(Table { targets: Targets::Values { width, .. }, .. }), _) => {
+                    vec![rows.len(), *width]
+                }
+                (Rows::Table(_), _) => vec![rows.len()],
+                (Rows::Windows(windows), _) => vec![rows.len(), windows.sequence],
+            };
+            Some((name.to_owned(), self.block(name, rows, &Block::whole(&shape), dtype)?))
+        };
+        ["x", "y", "mask"].into_iter().filter_map(whole).collect()
     }
-}
 
-impl Dataset {
-    /// A block of `x` or `y` of [`Dataset::batch`], without the rest; `None` if the batch has no value of this name, or the
-    /// block lies outside it.
+    /// A block of a value of [`Dataset::batch`], without the rest; `None` if the batch has no value of this name, a row is
+    /// not there, or the block lies outside.
     ///
     /// ```
     /// use shardgrad::core::{Block, DType};
@@ -278,14 +325,23 @@ impl Dataset {
     #[must_use]
     pub fn block(&self, name: &str, rows: &[usize], block: &Block, dtype: DType) -> Option<Value> {
         let rows = rows.get(block.ranges.first()?.clone())?;
+        if rows.iter().any(|&row| row >= self.rows()) {
+            return None;
+        }
         let columns = |width: usize| block.ranges.get(1).cloned().filter(|c| c.end <= width);
+        let Table { features, width, targets } = match &self.0 {
+            Rows::Table(table) => table,
+            Rows::Windows(windows) => {
+                return windows.block(name, rows, columns(windows.sequence)?, dtype);
+            }
+        };
         let wide = |columns: Range<usize>, width: usize, data: &[f64]| {
             let (n, first) = (columns.len(), columns.start);
             let ty = TensorType::new([rows.len(), n], dtype);
             Value::from_fn(&ty, |i| data[rows[i / n] * width + first + i % n])
         };
-        match (name, &self.targets) {
-            ("x", _) => Some(wide(columns(self.width)?, self.width, &self.features)),
+        match (name, targets) {
+            ("x", _) => Some(wide(columns(*width)?, *width, features)),
             ("y", Targets::Labels(labels)) if block.ranges.len() == 1 => {
                 let ty = TensorType::new([rows.len()], DType::I32);
                 Some(Value::from_fn(&ty, |i| f64::from(labels[rows[i]])))
@@ -329,12 +385,13 @@ mod tests {
     #[test]
     fn the_digits_are_complete_and_scaled() {
         let digits = Dataset::digits();
-        let Targets::Labels(labels) = digits.targets() else { panic!("digits have labels") };
+        let Some(Targets::Labels(labels)) = digits.targets() else { panic!("digits have labels") };
         assert_eq!((digits.rows(), labels.len()), (1797, 1797));
         assert!((0..10).all(|class| labels.iter().filter(|&&l| l == class).count() > 170));
-        let first = digits.batch(&[0], DType::F64)["x"].to_f64s();
-        assert_eq!(first[..6], [0.0, 0.0, 5.0 / 16.0, 13.0 / 16.0, 9.0 / 16.0, 1.0 / 16.0]);
-        assert!(digits.features.iter().all(|v| (0.0..=1.0).contains(v)));
+        let pixels = digits.batch(&(0..1797).collect::<Vec<_>>(), DType::F64)["x"].to_f64s();
+        assert_eq!(pixels[..6], [0.0, 0.0, 5.0 / 16.0, 13.0 / 16.0, 9.0 / 16.0, 1.0 / 16.0]);
+        assert!(pixels.len() == 1797 * 64 && pixels.iter().all(|v| (0.0..=1.0).contains(v)));
+        assert!(digits.batch(&[1797], DType::F32).is_empty());
     }
 
     #[test]

@@ -27,7 +27,7 @@
 //! | [`nn`], [`optimizers`], [`training`] | a model, how it is trained, its layout, up to the plan |
 //! | [`planned`] | a program with its plan: checked, explained, reported |
 //! | [`trainer`] | training: devices on threads, or on processes of many machines (feature `mpi`) |
-//! | [`dataset`] | the digits, and CSV files |
+//! | [`dataset`], [`text`] | the digits, CSV files, texts as characters |
 //! | [`model_file`] | models, layouts and machines in TOML |
 //! | [`report`], [`predict`] | plans in numbers: the JSON of `shardgrad compare` |
 //! | [`measure`] | rates of the machine that this runs on |
@@ -50,6 +50,7 @@ pub mod prelude;
 pub mod report;
 pub mod simulate;
 mod symbols;
+pub mod text;
 mod toml_file;
 pub mod trainer;
 pub mod training;
@@ -61,6 +62,7 @@ pub use error::Error;
 pub use model_file::{LayoutFile, ModelFile, parse_machine, read_machine};
 pub use nn::Mlp;
 pub use planned::Planned;
+pub use text::Text;
 pub use trainer::Trainer;
 pub use training::{Batch, Training};
 #[doc(no_inline)]

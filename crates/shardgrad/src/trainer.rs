@@ -246,12 +246,14 @@ impl Trainer {
         Ok(())
     }
 
-    /// Takes over parameters and state of the same names from another trainer, whatever its layout.
+    /// Takes over parameters and state of the same names and the number of steps from another trainer, whatever its layout.
     ///
     /// # Errors
     /// A name that the other one lacks, a value of another type, an earlier failure.
     pub fn copy_stored(&mut self, other: &mut Trainer) -> Result<(), Error> {
-        Ok(self.ranks.copy_stored(&mut other.ranks)?)
+        self.ranks.copy_stored(&mut other.ranks)?;
+        self.steps = other.steps;
+        Ok(())
     }
 
     /// Goes on from a checkpoint, of any mesh and layout; from the weights alone, if another program saved them.

@@ -109,8 +109,9 @@ fn function_error(unary: Unary, x: f64, e: f64, f: f64, nonnegative: bool, forma
             slope * e + library * (f + slope * reach).min(1.0) + tiny
         }
         Unary::Exp => {
-            let largest = f * reach.exp();
-            largest * (e.exp_m1() + library) + tiny
+            // Far below 0, where masked scores lie, the error may be large and both results are as good as 0.
+            let largest = (x + reach).exp();
+            largest * (e.exp_m1().min(1.0) + library) + tiny
         }
         Unary::Log => {
             if e == 0.0 {

@@ -97,6 +97,10 @@ pub(super) fn csv() -> Vec<Vec<u8>> {
     texts(&["\u{2}a,b,label\n1,2,0\n-3.5,4e2,2\n", "\u{5}a,t\n1,2\n", "\u{9}\"a\"\n\"1\"\n"])
 }
 
+pub(super) fn text() -> Vec<Vec<u8>> {
+    texts(&["\u{2}to be or not", "\u{7}to be or not", "\u{1}a\u{e9}\n\r\u{4e16}"])
+}
+
 /// An array file as NumPy writes it.
 fn array(descr: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header =

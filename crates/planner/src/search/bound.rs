@@ -8,6 +8,8 @@
 //! relaxed network under the condition that a variable has a value, which is a lower bound on that of the network. A
 //! value whose bound exceeds the cost of a known assignment is in no optimum and can be struck out.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::eliminate::{Failure, Messages, Trace, best_value, message};
@@ -195,15 +197,32 @@ fn strides(network: &Network, outer: &[VarId], scope: &[VarId]) -> SmallVec<[usi
     strides
 }
 
-/// Calls `visit` with each index of a table over `outer` and the index of the matching entry of one over `scope`.
-fn walk(network: &Network, outer: &[VarId], scope: &[VarId], mut visit: impl FnMut(usize, usize)) {
+/// Calls `visit` with each row of a table over `outer`, along its last variable: its indices, the index of the entry of a
+/// table over `scope` that matches the first, and the step to the next.
+fn walk(
+    network: &Network,
+    outer: &[VarId],
+    scope: &[VarId],
+    mut visit: impl FnMut(Range<usize>, usize, usize),
+) {
     let strides = strides(network, outer, scope);
     let extents: SmallVec<[usize; 8]> = outer.iter().map(|&v| network.domain(v)).collect();
-    let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, outer.len());
-    let mut inner = 0;
-    for index in 0..extents.iter().product() {
-        visit(index, inner);
-        for at in (0..outer.len()).rev() {
+    let (Some((&row, extents)), Some((&step, strides))) =
+        (extents.split_last(), strides.split_last())
+    else {
+        return visit(0..1, 0, 0);
+    };
+    let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, extents.len());
+    let (mut index, mut inner) = (0, 0);
+    loop {
+        visit(index..index + row, inner, step);
+        index += row;
+        let mut at = extents.len();
+        loop {
+            if at == 0 {
+                return;
+            }
+            at -= 1;
             digits[at] += 1;
             inner += strides[at];
             if digits[at] < extents[at] {
@@ -222,7 +241,15 @@ pub(super) fn add(
     scope: &[VarId],
     table: &[Packed],
 ) {
-    walk(network, outer, scope, |to, from| sums[to] = (sums[to] + table[from]).min(INFINITE));
+    walk(network, outer, scope, |to, from, step| {
+        let sums = sums[to].iter_mut();
+        match step {
+            0 => sums.for_each(|sum| *sum = (*sum + table[from]).min(INFINITE)),
+            _ => sums
+                .zip(table[from..].iter().step_by(step))
+                .for_each(|(sum, entry)| *sum = (*sum + entry).min(INFINITE)),
+        }
+    });
 }
 
 /// The least entry per assignment of `scope`.
@@ -233,6 +260,16 @@ pub(super) fn project(
     scope: &[VarId],
 ) -> Vec<Packed> {
     let mut least = vec![INFINITE; scope.iter().map(|&v| network.domain(v)).product()];
-    walk(network, outer, scope, |from, to| least[to] = least[to].min(table[from]));
+    walk(network, outer, scope, |from, to, step| {
+        let entries = table[from].iter();
+        match step {
+            0 => least[to] = entries.fold(least[to], |least, &entry| least.min(entry)),
+            _ => least[to..]
+                .iter_mut()
+                .step_by(step)
+                .zip(entries)
+                .for_each(|(least, &entry)| *least = (*least).min(entry)),
+        }
+    });
     least
 }
