@@ -3,10 +3,10 @@
 mod support;
 
 use shardgrad_core::{AxisSet, Op, Placement, TransitionKind};
-use shardgrad_graph::{Graph, NodeId, OutputRole, check, check::CODES};
+use shardgrad_graph::{Graph, NodeId, OutputRole, check, check::CODES, memory};
 use support::checking::{
-    assert_right, assert_sound, moves, node_named, refused, right_plans, with_repeated_node,
-    without_node,
+    assert_right, assert_sound, moves, node_named, pinned, refused, right_plans,
+    with_repeated_node, without_node,
 };
 use support::{data_parallel, lay_out, megatron, two_layers};
 
@@ -236,6 +236,69 @@ fn waste_is_a_lint() {
     let lints = check(&plan, &program).lints;
     let found: Vec<_> = lints.iter().map(|l| (l.code, l.node.unwrap())).collect();
     assert_eq!(found, [("L002", unused), ("L003", gathered), ("L003", again), ("L004", again)]);
+}
+
+/// What leads a value off and back is no waste where a pin of that value, or of an output that has it, wants it so.
+#[test]
+fn a_detour_that_a_pin_wants_is_no_waste() {
+    let g = Graph::new("detour", shardgrad_core::DType::F32);
+    let x = g.input("x", [4, 4]).unwrap();
+    let y = x.exp().unwrap().named("y").unwrap();
+    let z = y.scale(2.0).unwrap().named("z").unwrap();
+    g.output("first", z, OutputRole::Value).unwrap();
+    g.output("second", y, OutputRole::Value).unwrap();
+    let program = g.finish();
+    let mut draft = support::Draft::new(&program, "d=2");
+    let x = draft.place(NodeId(0), "");
+    let y = draft.emit(NodeId(1), &[x]);
+    let split = draft.transition(y, "d: S(0)");
+    let back = draft.transition(split, "");
+    let z = draft.emit(NodeId(2), &[back]);
+    draft.current.extend([(NodeId(1), split), (NodeId(2), z)]);
+    let plan = draft.finish();
+    let lints = |pin: Option<(&str, &str)>| {
+        let plan = pin.map_or_else(|| plan.clone(), |(name, spec)| pinned(&plan, name, spec));
+        assert_right(&plan, &program);
+        check(&plan, &program).lints.iter().map(|l| (l.code, l.node.unwrap())).collect::<Vec<_>>()
+    };
+    let waste = [("L001", back)];
+    assert_eq!(lints(None), waste);
+    assert_eq!(lints(Some(("y", "d: S(0)"))), []);
+    assert_eq!(lints(Some(("second", "d: S(0)"))), []);
+    // Pins that the start fulfils, and pins of other values, explain nothing.
+    assert_eq!(lints(Some(("z", "d: R"))), waste);
+    assert_eq!(lints(Some(("x", "d: R"))), waste);
+    let mut elsewhere = plan.clone();
+    elsewhere.layouts[z.index()] = plan.layout(split).clone();
+    elsewhere.nodes[z.index()].operands[0] = split;
+    elsewhere.pins.insert("z".to_owned(), "d: S(0)".parse().unwrap());
+    memory::assign_slots(&mut elsewhere);
+    assert_right(&elsewhere, &program);
+    let codes: Vec<_> = check(&elsewhere, &program).lints.iter().map(|l| l.code).collect();
+    assert_eq!(codes, ["L001", "L003"]);
+}
+
+/// A leaf that nothing reads is there all the same; what is made of it without need is work.
+#[test]
+fn an_unread_leaf_is_no_waste_and_a_local_transition_no_message() {
+    let g = Graph::new("unread", shardgrad_core::DType::F32);
+    let x = g.input("x", [4, 4]).unwrap();
+    let w = g.param("w", [4]).unwrap();
+    let y = x.scale(2.0).unwrap();
+    g.output("y", y, OutputRole::Value).unwrap();
+    let program = g.finish();
+    let (x, w, y) = (NodeId(x.id().0), NodeId(w.id().0), NodeId(y.id().0));
+    let mut draft = support::Draft::new(&program, "d=2");
+    let read = draft.place(x, "");
+    draft.place(w, "");
+    let slice = draft.transition(read, "d: S(0)");
+    let made = draft.emit(y, &[read]);
+    draft.current.insert(y, made);
+    let plan = draft.finish();
+    assert_right(&plan, &program);
+    let lints = check(&plan, &program).lints;
+    let found: Vec<_> = lints.iter().map(|l| (l.code, l.node.unwrap())).collect();
+    assert_eq!(found, [("L002", slice)]);
 }
 
 #[test]

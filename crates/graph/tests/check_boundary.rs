@@ -28,12 +28,27 @@ fn wrong_outputs_are_refused() {
 
     let mut wrong = plan.clone();
     wrong.outputs[output("loss")].role = OutputRole::Value;
-    assert_eq!(refused(&wrong, &program, "C031").codes(), ["C031"]);
+    let report = refused(&wrong, &program, "C031");
+    assert_eq!(report.codes(), ["C031"]);
+    let found = &report.violations[0].message;
+    assert!(found.contains("is a value, but in the program it is the loss"), "{found}");
+    // Updates of each other's leaves, all by their names.
+    let mut wrong = plan.clone();
+    let roles = ["w0", "w1"].map(output);
+    let of_w0 = wrong.outputs[roles[0]].role;
+    wrong.outputs[roles[0]].role = wrong.outputs[roles[1]].role;
+    wrong.outputs[roles[1]].role = of_w0;
+    let report = refused(&wrong, &program, "C031");
+    let found = &report.violations[0].message;
+    let names = "is the update of %2 (`w1`), but in the program it is the update of %1 (`w0`)";
+    assert!(found.contains(names), "{found}");
 
     // x has the type of dx and of y: each must be told from the others.
     let mut wrong = plan.clone();
     wrong.outputs[output("grad(x)")].node = node_named(&plan, &program, "dy");
-    refused(&wrong, &program, "C032");
+    let report = refused(&wrong, &program, "C032");
+    let found = &report.violations.iter().find(|v| v.code == "C032").unwrap().message;
+    assert!(found.contains("(`dy`)") && found.contains("(`dx`)"), "{found}");
 
     // The unreduced gradient of x.
     let mut wrong = plan.clone();
@@ -150,6 +165,35 @@ fn the_programs_own_pins_bind() {
         refused(&pinned(&elsewhere, "c", "d: R"), &program, "C040").codes(),
         ["C040", "C042"]
     );
+}
+
+/// A pin of the plan for another axis than the program's pin binds adds to it.
+#[test]
+fn pins_of_plan_and_program_meet_on_an_axis_or_not_at_all() {
+    let g = Graph::new("axes", shardgrad_core::DType::F32);
+    let x = g.input("x", [4, 3]).unwrap();
+    let c = x.constrain("c", "a: S(0)").unwrap();
+    g.output("y", c.exp().unwrap(), OutputRole::Value).unwrap();
+    let program = g.finish();
+    let plan = lay_out(&program, "a=2, b=2", &[("x", "a: S(0)")], &[]);
+    assert_right(&pinned(&plan, "c", "a: S(0), b: R"), &program);
+    assert_right(&pinned(&plan, "c", "b: R"), &program);
+    let report = refused(&pinned(&plan, "c", "b: S(1), a: R"), &program, "C040");
+    assert!(report.violations[0].message.contains("axis `a`"), "{report}");
+}
+
+/// A pin that the program made of a value nothing needs says nothing about plans, also where it is copied into one.
+#[test]
+fn a_pin_of_a_value_that_was_dropped_demands_nothing() {
+    let g = Graph::new("dropped", shardgrad_core::DType::F32);
+    let x = g.input("x", [4, 3]).unwrap();
+    let _ = x.constrain("c", "d: S(0)").unwrap();
+    g.output("y", x.exp().unwrap(), OutputRole::Value).unwrap();
+    let program = g.finish();
+    assert!(program.named("c").is_none() && program.pins.contains_key("c"));
+    let plan = lay_out(&program, "d=2", &[], &[]);
+    assert_right(&plan, &program);
+    assert_right(&pinned(&plan, "c", "d: S(0)"), &program);
 }
 
 #[test]

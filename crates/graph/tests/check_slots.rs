@@ -73,8 +73,9 @@ fn each_fault_of_slots_has_its_code() {
     refused(&with_slot("flat", free), &program, "C051");
     // A product over its operand.
     refused(&with_slot("product", slot_of("c")), &program, "C052");
-    // A sum over an input.
-    assert!(refused(&with_slot("a", slot_of("x")), &program, "C054").codes().contains(&"C054"));
+    // An exponential over an input; a sum over a parameter that has an update, but another.
+    refused(&with_slot("a", slot_of("x")), &program, "C054");
+    refused(&with_slot("b", slot_of("w")), &program, "C054");
     // An output that is overwritten: the update in the slot of the reshaped output.
     let mut wrong = plan.clone();
     wrong.slots[node("product")] = slot_of("c");
@@ -111,6 +112,20 @@ fn in_place_writes_need_equal_blocks() {
     assert_eq!(wrong.slots[1], wrong.slots[2]);
     wrong.layouts[2] = wrong.layouts[2].with(0, Placement::Shard(1));
     assert_eq!(refused(&wrong, &program, "C053").codes(), ["C010", "C053"]);
+}
+
+#[test]
+fn on_an_axis_of_one_device_all_blocks_are_equal() {
+    let g = Graph::new("one", shardgrad_core::DType::F32);
+    let x = g.input("x", [4, 4]).unwrap();
+    let a = x.exp().unwrap();
+    g.output("b", a.relu().unwrap(), OutputRole::Value).unwrap();
+    let program = g.finish();
+    let mut wrong = lay_out(&program, "d=2, one=1", &[("x", "d: S(0)")], &[]);
+    assert_eq!(wrong.slots[1], wrong.slots[2]);
+    wrong.layouts[2] = wrong.layouts[2].with(1, Placement::Shard(1));
+    // No rule says so, but the blocks fit.
+    assert_eq!(refused(&wrong, &program, "C010").codes(), ["C010"]);
 }
 
 /// Sums over the batch of two inputs and a maximum of the first, made, then reduced: nodes x z a b m, then three reductions.
@@ -208,6 +223,52 @@ fn a_bucket_is_one_launch_whose_messages_are_staged_together() {
     let mut shared = plan.clone();
     shared.slots[b.index()] = shared.slots[a.index()];
     refused(&shared, &program, "C073");
+}
+
+/// Two sums in flight at once, work beside them, then a reader of each: a launch lands where it is waited for, and not before.
+#[test]
+fn a_result_is_read_behind_its_wait_and_no_earlier() {
+    let g = Graph::new("flights", shardgrad_core::DType::F32);
+    let x = g.input("x", [4, 6]).unwrap();
+    let z = g.input("z", [4, 3]).unwrap();
+    let made = [
+        x.sum(&[0]).unwrap().named("a").unwrap(),
+        z.sum(&[0]).unwrap().named("b").unwrap(),
+        x.exp().unwrap().named("beside").unwrap(),
+    ];
+    for (name, value) in ["exp a", "exp b"].into_iter().zip(made) {
+        g.output(name, value.exp().unwrap().named(name).unwrap(), OutputRole::Value).unwrap();
+    }
+    g.output("beside", made[2], OutputRole::Value).unwrap();
+    let program = g.finish();
+    let mut draft = Draft::new(&program, "dp=2");
+    let named = |name: &str| program.named(name).unwrap();
+    let x = draft.place(named("x"), "dp: S(0)");
+    let z = draft.place(named("z"), "dp: S(0)");
+    let terms = [draft.emit(named("a"), &[x]), draft.emit(named("b"), &[z])];
+    let [a, b] = terms.map(|term| draft.transition(term, ""));
+    let beside = draft.emit(named("beside"), &[x]);
+    let reads = [draft.emit(named("exp a"), &[a]), draft.emit(named("exp b"), &[b])];
+    draft.current.extend([
+        (named("beside"), beside),
+        (named("exp a"), reads[0]),
+        (named("exp b"), reads[1]),
+    ]);
+    let plan = draft.finish();
+    let waiting = |waits: [(NodeId, NodeId); 2]| Plan {
+        waits: waits.map(|(start, wait)| (start.0, wait)).into(),
+        ..plan.clone()
+    };
+    assert_right(&waiting([(a, beside), (b, beside)]), &program);
+    assert_right(&waiting([(a, beside), (b, reads[0])]), &program);
+    for (waits, reader) in [
+        ([(a, reads[0]), (b, reads[0])], reads[0]),
+        ([(a, reads[1]), (b, beside)], reads[0]),
+        ([(a, beside), (b, reads[1])], reads[1]),
+    ] {
+        let report = refused(&waiting(waits), &program, "C075");
+        assert!(report.violations.iter().all(|v| v.node == Some(reader)), "{report}");
+    }
 }
 
 #[test]

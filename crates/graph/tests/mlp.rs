@@ -245,6 +245,17 @@ fn the_backward_pass_has_no_needless_op() {
     check(Loss::CrossEntropy, &[scaled, "neg", "sum([1])", "div", wide, "mul", "add"]);
 }
 
+/// The seed of a sum is 1: a slope that it multiplies is the gradient itself.
+#[test]
+fn a_seed_of_1_is_multiplied_with_nothing() {
+    let g = Graph::new("one", DType::F64);
+    let x = g.input("x", [3, 2]).unwrap();
+    let slope = g.grad(x.exp().unwrap().sum_all().unwrap(), &[x]).unwrap()[0];
+    g.output("slope", slope, OutputRole::Gradient { of: x.id() }).unwrap();
+    let ops: Vec<String> = g.finish().nodes.iter().map(|n| n.op.name().to_owned()).collect();
+    assert_eq!(ops, ["leaf", "exp"]);
+}
+
 #[test]
 fn micro_batches_make_the_gradients_of_the_whole_batch() {
     for loss in Loss::ALL {

@@ -5,7 +5,9 @@ mod support;
 use shardgrad_core::{DType, Machine, Mesh};
 use shardgrad_graph::certificate::{Bound, Certificate, Work};
 use shardgrad_graph::check::optimality::{Verdict, verify};
-use shardgrad_graph::{Activation, Graph, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program};
+use shardgrad_graph::{
+    Activation, Graph, Loss, MlpSpec, NodeId, Optimizer, OutputRole, Plan, Program,
+};
 use shardgrad_planner::{Free, LayoutRequest, Objective, Options, Planned, Redundant, plan};
 use support::{layers, proven, proven_optimal};
 
@@ -59,6 +61,80 @@ fn plans_of_every_kind_carry_a_certificate_that_holds() {
     }
 }
 
+/// Maxima, values of every role as outputs, a leaf handed out, pins on the way, and a value that several read.
+fn mixed() -> Program {
+    let g = Graph::new("mixed", DType::F32);
+    let x = g.input("x", [6, 5]).unwrap();
+    let w = g.param("w", [5, 4]).unwrap();
+    let rate = g.scalar("rate").unwrap();
+    let h = x.matmul(w).unwrap().named("h").unwrap();
+    let top = h.max(&[1]).unwrap().named("top").unwrap();
+    let loss = h.softmax(1).unwrap().square().unwrap().sum_all().unwrap();
+    let gradient = g.grad(loss, &[w]).unwrap()[0];
+    let step = gradient.mul(rate.broadcast(&[], &[5, 4]).unwrap()).unwrap();
+    g.output("loss", loss, OutputRole::Loss).unwrap();
+    g.output("grad(w)", gradient, OutputRole::Gradient { of: w.id() }).unwrap();
+    g.output("w", w.sub(step).unwrap(), OutputRole::Update { of: w.id() }).unwrap();
+    g.output("highest", x.max(&[0]).unwrap(), OutputRole::Value).unwrap();
+    g.output("top", top, OutputRole::Value).unwrap();
+    g.output("same", x, OutputRole::Value).unwrap();
+    g.finish()
+}
+
+/// Bags that claim nothing hand on all that they take. What is left in the end is the least cost of the space as the checker
+/// rebuilds it from the tables: exactly what the planner's search found, in all fields.
+fn assert_least(planned: &Planned, program: &Program) {
+    let mut least = bound(planned);
+    assert!(planned.optimal && least.bags.factors.is_none());
+    least.bags.minima.fill([0; 4]);
+    least.lower = least.scale.split(least.scale.pack(least.cost));
+    let context = format!("{} on {}, {:?}", program.name, planned.plan.mesh, planned.plan.pins);
+    assert_eq!(refusal(&planned.plan, program, least.clone()), None, "{context}");
+    least.lower[3] += 1;
+    assert_eq!(refusal(&planned.plan, program, least), Some("C063"), "{context}");
+}
+
+#[test]
+fn the_least_of_the_rebuilt_costs_is_the_plans() {
+    let least_is_the_plans = |program: &Program, m: &str, request: LayoutRequest| {
+        for (objective, redundant) in [
+            (Objective::Volume, Redundant::Never),
+            (Objective::Volume, Redundant::Allow),
+            (Objective::Time, Redundant::Allow),
+        ] {
+            let options = Options { objective, redundant, ..Options::default() };
+            assert_least(&plan(program, &mesh(m), &request, &options).unwrap(), program);
+        }
+    };
+    for program in
+        [mlp(10, &[6, 9, 5], Loss::CrossEntropy, "adam"), mlp(12, &[6, 8], Loss::Mse, "sgd")]
+    {
+        for (m, request) in [
+            ("x=1", "auto"),
+            ("x=3", "auto"),
+            ("x=3", "fsdp"),
+            ("x=2", "megatron-sp"),
+            ("a=2, b=2", "a=data, b=megatron"),
+            ("a=2, b=1, c=2", "a=auto, b=auto, c=auto"),
+        ] {
+            least_is_the_plans(&program, m, request.parse().unwrap());
+        }
+    }
+    for pins in [
+        &[][..],
+        &[("h", "x: S(1)"), ("x", "x: S(0)")],
+        &[("top", "x: R"), ("grad(w)", "x: P"), ("w", "x: R")],
+        &[("x", "x: S(1)"), ("highest", "x: S(0)"), ("loss", "x: P")],
+    ] {
+        let request = pins.iter().fold(LayoutRequest::auto(), |request, (name, spec)| {
+            request.pin(name, spec.parse().unwrap())
+        });
+        for m in ["x=2", "x=3"] {
+            least_is_the_plans(&mixed(), m, request.clone());
+        }
+    }
+}
+
 #[test]
 fn values_with_many_readers_are_certified_through_their_sets() {
     let g = Graph::new("fan", DType::F32);
@@ -67,6 +143,7 @@ fn values_with_many_readers_are_certified_through_their_sets() {
         let w = g.param(&format!("w{i}"), [5, 3 + i % 2]).unwrap();
         g.output(&format!("y{i}"), x.matmul(w).unwrap(), OutputRole::Value).unwrap();
     }
+    g.output("other", x.exp().unwrap(), OutputRole::Value).unwrap();
     let program = g.finish();
     let request = (0..10).fold(LayoutRequest::auto(), |request, i| {
         let placement = ["R", "S(0)", "S(1)"][i % 3];
@@ -75,6 +152,7 @@ fn values_with_many_readers_are_certified_through_their_sets() {
     let planned = plan(&program, &mesh("x=3"), &request, &Options::default()).unwrap();
     assert!(!bound(&planned).bags.sets.is_empty());
     proven_optimal(&planned, &program);
+    assert_least(&planned, &program);
 }
 
 #[test]
@@ -146,7 +224,51 @@ fn whatever_claims_too_much_is_refused() {
     // A scale under which fields run over into each other.
     assert_eq!(refused(&|b| b.scale.shift = [3, 2, 1, 0]), Some("C060"));
     assert_eq!(refused(&|b| b.scale.shift = [0, 1, 2, 3]), Some("C060"));
+    // Bytes in units, each sum's rounded up, would bound what no plan costs.
+    assert_eq!(refused(&|b| b.scale.dropped[0] = 4), Some("C060"));
     assert_eq!(refused(&|b| b.bags.sets = vec![7, 3]), Some("C060"));
+}
+
+/// A refusal says which bag claims too much, what it is of, and both numbers.
+#[test]
+fn refusals_name_what_they_refuse() {
+    let program = mixed();
+    let planned =
+        plan(&program, &mesh("x=2"), &LayoutRequest::auto(), &Options::default()).unwrap();
+    let good = bound(&planned);
+    let message = |bad: Bound| {
+        let verdict = verify(&planned.plan, &program, &Certificate::Bound(Box::new(bad)));
+        let Verdict::Refuted(violation) = verdict else { panic!("{verdict:?}") };
+        violation.message
+    };
+    let show = |fields: [u64; 4]| format!("{fields:?}");
+    let mut kinds = [0; 3];
+    for (bag, &var) in good.bags.order.iter().enumerate() {
+        let mut bad = good.clone();
+        let least = good.bags.minima[good.bags.minimum[bag] as usize];
+        let mut claimed = least;
+        claimed[3] += 1;
+        bad.bags.minimum[bag] = u32::try_from(good.bags.minima.len()).unwrap();
+        bad.bags.minima.push(claimed);
+        let node = NodeId(var);
+        let (kind, of) = match program.nodes.get(node.index()) {
+            None => (0, "a layout".to_owned()),
+            Some(found) => match program.name_of(node) {
+                None => (1, format!("{node} {}", found.op.name())),
+                Some(name) => (2, format!("`{name}`")),
+            },
+        };
+        kinds[kind] += 1;
+        let (claimed, least) = (show(claimed), show(least));
+        let expected =
+            format!("bag {bag} ({of}) claims a minimum of {claimed}, but it has {least}");
+        assert_eq!(message(bad), expected);
+    }
+    assert!(kinds.iter().all(|&count| count > 0), "{kinds:?}");
+    let mut bad = good.clone();
+    bad.cost[1] += 1;
+    let (costs, says) = (show(good.cost), show(bad.cost));
+    assert_eq!(message(bad), format!("the plan costs {costs}, but its certificate says {says}"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use shardgrad_core::{AxisSet, Layout, Mesh, Placement, Prices};
 
-use super::bags::{self, Fault};
+use super::bags::{self, Fault, LIMITS};
 use super::choices::Choices;
 use super::layouts::{Carriage, LayoutId, Layouts};
 use super::network::{Builder, State};
@@ -138,7 +138,7 @@ pub(super) fn verify(builder: &Builder<'_>, whole: &State, lists: &[Bags]) -> Re
             ..*builder
         };
         let mut state = part.build().map_err(Fault::Malformed)?;
-        total += bags::verify(&mut state.network, bags, &UNITS)?;
+        total += bags::verify(&mut state.network, bags, &UNITS, &LIMITS)?;
     }
     Ok(total.saturating_mul(1 << below).min(IMPOSSIBLE))
 }

@@ -153,3 +153,60 @@ pub(super) fn set_of(layouts: impl IntoIterator<Item = LayoutId>) -> LayoutSet {
     set.dedup();
     set
 }
+
+#[cfg(test)]
+mod tests {
+    use shardgrad_core::{DType, Machine, Objective};
+
+    use super::*;
+
+    /// Ways to reach a set are the least of all trees from the start over any layouts.
+    #[test]
+    fn sets_are_reached_over_the_cheapest_of_all_trees() {
+        let mesh: Mesh = "x=3".parse().unwrap();
+        let machine = Machine::default();
+        let prices = Prices { mesh: &mesh, objective: Objective::Volume, machine: &machine };
+        let weights = Weights { shift: [90, 60, 30, 0], dropped: [0; 4] };
+        let ty = TensorType::new([6, 5], DType::F32);
+        let layouts = Rc::new(Layouts::new(&mesh, 2, true));
+        let mut carriage = Carriage::new(layouts.clone(), &ty, &prices, &weights);
+        let n = layouts.all.len();
+        assert_eq!(n, 5);
+        // Each layout has one it is made from, or is left out (n).
+        let mut least = HashMap::new();
+        for code in 0..(n + 1).pow(5) {
+            let from: Vec<usize> = (0..5).map(|i| code / (n + 1).pow(i) % (n + 1)).collect();
+            for start in 0..n {
+                let leads_to_start = |layout: usize| {
+                    let mut at = layout;
+                    for _ in 0..n {
+                        if at != start && at != n {
+                            at = from[at];
+                        }
+                    }
+                    at == start
+                };
+                let made: Vec<usize> = (0..n).filter(|&l| l != start && from[l] != n).collect();
+                if !made.iter().all(|&l| leads_to_start(l)) {
+                    continue;
+                }
+                let cost: u128 = made.iter().map(|&l| carriage.way[from[l] * n + l]).sum();
+                for bits in 0..1_usize << n {
+                    let mut wanted = (0..n).filter(|l| bits >> l & 1 == 1);
+                    if wanted.all(|l| l == start || from[l] != n) {
+                        let entry = least.entry((bits, start)).or_insert(cost);
+                        *entry = cost.min(*entry);
+                    }
+                }
+            }
+        }
+        for bits in 0..1_usize << n {
+            let set = set_of((0..5).filter(|l| bits >> l & 1 == 1));
+            let costs = carriage.reaching(&set);
+            for start in 0..n {
+                let expected = least[&(bits, start)].min(IMPOSSIBLE);
+                assert_eq!(costs[start], expected, "{set:?} from {start}");
+            }
+        }
+    }
+}

@@ -18,7 +18,7 @@ use shardgrad_core::price::Fields;
 use shardgrad_core::{Objective, Op, Placement, Prices, TensorType, rules};
 use smallvec::SmallVec;
 
-use self::bags::Fault;
+use self::bags::{Fault, LIMITS};
 use self::choices::Axis;
 use self::network::{Builder, Pinned, axis_of, has_room};
 use super::Violation;
@@ -153,7 +153,7 @@ fn verify_bound(plan: &Plan, program: &Program, bound: &Bound) -> Result<Proof, 
     let total = if by_axes {
         axes::verify(&builder, &whole, &bound.axes)
     } else {
-        bags::verify(&mut whole.network, &bound.bags, weights)
+        bags::verify(&mut whole.network, &bound.bags, weights, &LIMITS)
     };
     // What overclaims on an axis claims units of the first field.
     let scale = if by_axes { &axes::UNITS } else { weights };
@@ -180,8 +180,8 @@ fn verify_bound(plan: &Plan, program: &Program, bound: &Bound) -> Result<Proof, 
         return Err(refuted("C063", message));
     }
     let packed = weights.pack(cost);
-    let exact = weights.dropped[..2] == [0; 2];
-    let least = (lower >> weights.shift[0]) << weights.dropped[0];
+    let exact = weights.dropped[1] == 0;
+    let least = lower >> weights.shift[0];
     Ok(Proof {
         objective: space.objective,
         cost,

@@ -532,3 +532,93 @@ pub(super) fn has_room(weights: &Weights, most: &[u128; 4], addends: u128) -> bo
             || weights.dropped[i] == 0 && most[i] < room
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use shardgrad_core::{DType, Machine, Mesh};
+
+    use super::*;
+    use crate::builder::Graph;
+
+    /// An input that several products read.
+    fn fan(readers: usize) -> Program {
+        let g = Graph::new("fan", DType::F32);
+        let x = g.input("x", [6, 5]).unwrap();
+        for i in 0..readers {
+            let w = g.param(&format!("w{i}"), [5, 3]).unwrap();
+            g.output(&format!("y{i}"), x.matmul(w).unwrap(), OutputRole::Value).unwrap();
+        }
+        g.finish()
+    }
+
+    fn build(
+        program: &Program,
+        mesh: &str,
+        objective: Objective,
+        sets: &[u32],
+    ) -> Result<Network, String> {
+        let (mesh, machine): (Mesh, _) = (mesh.parse().unwrap(), Machine::default());
+        let prices = Prices { mesh: &mesh, objective, machine: &machine };
+        let others = vec![Work::Any; mesh.rank()];
+        let space = Space { objective, machine: machine.clone(), layers: Vec::new(), others };
+        let weights = Weights { shift: [90, 60, 30, 0], dropped: [0; 4] };
+        let pins = BTreeMap::new();
+        let builder = Builder {
+            program,
+            pins: &pins,
+            space: &space,
+            sets,
+            prices,
+            weights,
+            shared_out: false,
+            part: None,
+        };
+        Ok(builder.build()?.network)
+    }
+
+    /// x · w on three devices: a value has the layouts R, S(0), S(1) and P, and may be brought to each of them twice.
+    #[test]
+    fn room_is_made_for_the_most_that_a_best_plan_needs() {
+        let program = fan(1);
+        let most = |objective: Objective| {
+            let network = build(&program, "x=3", objective, &[]).unwrap();
+            assert_eq!(network.addends, 3 + 3 * 8);
+            network.most
+        };
+        let types = program.nodes.iter().map(|node| &node.ty);
+        let sent: u128 = types.map(|ty| 8 * most_sent(&"x=3".parse().unwrap(), ty)).sum();
+        let (flops, bytes) = (2 * 6 * 5 * 3, 4 * (6 * 5 + 5 * 3 + 6 * 3));
+        assert_eq!(most(Objective::Volume), [sent, 3 * 3 * 8, flops, bytes + 8 * bytes]);
+        let [_, found_sent, steps, copies] = most(Objective::Time);
+        assert_eq!([found_sent, steps, copies], [sent, 3 * 3 * 8, bytes + 8 * bytes]);
+    }
+
+    /// A table over all readers, or the sets of layouts on several axes.
+    #[test]
+    fn what_would_take_too_long_is_not_built() {
+        let problem = |readers: usize, mesh: &str, sets: &[u32]| {
+            build(&fan(readers), mesh, Objective::Volume, sets).err().unwrap_or_default()
+        };
+        assert!(problem(12, "x=3", &[]).starts_with("a value's table would have"));
+        assert_eq!(problem(12, "x=3", &[0]), "");
+        let found = problem(5, "a=2, b=2, c=2", &[0]);
+        assert!(found.starts_with("a value's readers want"), "{found}");
+    }
+
+    #[test]
+    fn a_field_has_room_for_its_sum_and_for_rounding() {
+        let exact = Weights { shift: [30, 20, 10, 0], dropped: [0; 4] };
+        assert!(has_room(&exact, &[u128::MAX, 1023, 1023, 1023], 5000));
+        for field in 1..4 {
+            let mut most = [0; 4];
+            most[field] = 1024;
+            assert!(!has_room(&exact, &most, 0), "{field}");
+            // In units of four, rounded up by every addend.
+            let mut rounded = exact;
+            rounded.dropped[field] = 2;
+            most[field] = 4003;
+            assert!(has_room(&rounded, &most, 23), "{field}");
+            assert!(!has_room(&rounded, &most, 24), "{field}");
+        }
+    }
+}
