@@ -224,8 +224,8 @@ fn whatever_claims_too_much_is_refused() {
     // A scale under which fields run over into each other.
     assert_eq!(refused(&|b| b.scale.shift = [3, 2, 1, 0]), Some("C060"));
     assert_eq!(refused(&|b| b.scale.shift = [0, 1, 2, 3]), Some("C060"));
-    // Bytes in units, each sum's rounded up, would bound what no plan costs.
-    assert_eq!(refused(&|b| b.scale.dropped[0] = 4), Some("C060"));
+    // In larger units addends are rounded down, so that the claims are too large for them.
+    assert_eq!(refused(&|b| b.scale.dropped[0] = 4), Some("C062"));
     assert_eq!(refused(&|b| b.bags.sets = vec![7, 3]), Some("C060"));
 }
 
