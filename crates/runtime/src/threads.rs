@@ -374,14 +374,14 @@ impl SharedMemory for ThreadComm {
 
     fn hand_over(&mut self, to: usize, tag: Tag, buffers: Loan, bytes: u64) -> Result<(), Error> {
         self.refuse_if_failed()?;
-        self.check_peer(to)?;
+        check_peer(self, to)?;
         self.count(bytes);
         self.shared.mailbox(self.rank, to).hand_over(tag, buffers);
         Ok(())
     }
 
     fn take_over(&mut self, from: usize, tag: Tag) -> Result<Loan, Error> {
-        self.check_peer(from)?;
+        check_peer(self, from)?;
         self.await_message(from, tag, 0, |mailbox| mailbox.take_over(tag))
     }
 }

@@ -1,11 +1,19 @@
-//! A plan in words: its totals, its boundary, and every collective with its reason.
+//! A plan in words: its totals, and every collective with its reason and with what would spare it.
 
 use std::fmt::Write as _;
 
+use shardgrad_planner::Remedy;
+
 use crate::report::{MemoryReport, PlanReport};
 
-/// The plan in words. `legend` says what the letters of formulas stand for.
-pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
+/// The plan in words. `legend` says what the letters of formulas stand for, `spared` what would spare each collective.
+pub(crate) fn explain(
+    report: &PlanReport,
+    mesh: &str,
+    legend: &str,
+    spared: &[Option<&Remedy>],
+    untried: usize,
+) -> String {
     let totals = &report.totals;
     let mut text = format!("layout {} on {mesh}\n", report.layout);
     let kinds =
@@ -47,6 +55,13 @@ pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
         if !c.why.is_empty() {
             let _ = writeln!(text, "   {}", c.why);
         }
+        if let Some(Some(Remedy { change, bytes })) = spared.get(index) {
+            let _ =
+                writeln!(text, "   spared by: {change}; {bytes} bytes are then sent per device");
+        }
+    }
+    if untried > 0 {
+        let _ = writeln!(text, "{untried} changes that might spare more were not tried");
     }
     text
 }
