@@ -4,7 +4,7 @@
 //! What is tried: pins of the value to the layout that is wanted, or that it has; the pin of a leaf to the layout in which its
 //! next value is computed; other splits of the layers that make or read the value, which share the layer's work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use shardgrad_core::{LayoutSpec, Placement, TransitionKind};
@@ -44,7 +44,9 @@ pub struct Remedy {
 pub struct Remedies {
     /// By the collective's node: the change after which least is sent.
     pub found: BTreeMap<NodeId, Remedy>,
-    /// Changes that were not tried, since the program is large.
+    /// How many changes were tried.
+    pub tried: usize,
+    /// How many were not, since the program is large.
     pub untried: usize,
 }
 
@@ -98,7 +100,8 @@ pub fn remedies(
     let now = planned.totals().bytes_per_device;
     // What is sent does not depend on them.
     let options = Options { combine: Combine::Off, blocking: true, ..options.clone() };
-    let mut left = MOST_PLANS.min(MOST_NODES / program.nodes.len().max(1));
+    let most = MOST_PLANS.min(MOST_NODES / program.nodes.len().max(1));
+    let mut untried: BTreeSet<Change> = BTreeSet::new();
     let mut outcomes: BTreeMap<Change, Option<Outcome>> = BTreeMap::new();
     let mut remedies = Remedies::default();
     let (names, users) = (Names::new(program), program.users());
@@ -106,11 +109,10 @@ pub fn remedies(
         let key_of = key(planned, &collective);
         for change in changes(program, &names, &users, planned, &collective) {
             if !outcomes.contains_key(&change) {
-                if left == 0 {
-                    remedies.untried += 1;
+                if outcomes.len() == most {
+                    untried.insert(change);
                     continue;
                 }
-                left -= 1;
                 let made = plan(program, &planned.mesh, &change.of(request), &options).ok();
                 let outcome = made.map(|made| Outcome {
                     bytes: made.plan.totals().bytes_per_device,
@@ -126,7 +128,7 @@ pub fn remedies(
             }
         }
     }
-    remedies
+    Remedies { tried: outcomes.len(), untried: untried.len(), ..remedies }
 }
 
 /// The changes that may spare a collective.

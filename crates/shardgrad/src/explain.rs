@@ -2,20 +2,20 @@
 
 use std::fmt::Write as _;
 
-use shardgrad_planner::Remedy;
+use shardgrad_graph::Plan;
+use shardgrad_planner::{Remedies, Remedy};
 
 use crate::report::{MemoryReport, PlanReport};
 
-/// The plan in words. `legend` says what the letters of formulas stand for, `spared` what would spare each collective.
+/// The plan in words. `legend` says what the letters of formulas stand for.
 pub(crate) fn explain(
     report: &PlanReport,
-    mesh: &str,
+    plan: &Plan,
     legend: &str,
-    spared: &[Option<&Remedy>],
-    untried: usize,
+    Remedies { found, tried, untried }: &Remedies,
 ) -> String {
     let totals = &report.totals;
-    let mut text = format!("layout {} on {mesh}\n", report.layout);
+    let mut text = format!("layout {} on {}\n", report.layout, plan.mesh);
     let kinds =
         if totals.by_kind.is_empty() { "no collectives".to_owned() } else { totals.kinds() };
     // Writing to a string cannot fail.
@@ -35,7 +35,8 @@ pub(crate) fn explain(
     if !legend.is_empty() {
         let _ = writeln!(text, "letters: {legend}");
     }
-    for (index, c) in report.collectives.iter().enumerate() {
+    let nodes = plan.launches().flatten().map(|c| c.id);
+    for ((index, c), node) in report.collectives.iter().enumerate().zip(nodes) {
         let scalar = if c.scalar { ", a scalar" } else { "" };
         let _ = writeln!(
             text,
@@ -55,13 +56,17 @@ pub(crate) fn explain(
         if !c.why.is_empty() {
             let _ = writeln!(text, "   {}", c.why);
         }
-        if let Some(Some(Remedy { change, bytes })) = spared.get(index) {
+        if let Some(Remedy { change, bytes }) = found.get(&node) {
             let _ =
                 writeln!(text, "   spared by: {change}; {bytes} bytes are then sent per device");
         }
     }
-    if untried > 0 {
-        let _ = writeln!(text, "{untried} changes that might spare more were not tried");
+    if *untried > 0 {
+        let _ = writeln!(
+            text,
+            "of {} changes that might spare a collective the first {tried} were tried, since the program is large",
+            tried + untried
+        );
     }
     text
 }

@@ -208,9 +208,7 @@ impl Planned {
     #[must_use]
     pub fn explain(&self) -> String {
         let legend = Symbols::new(&self.program).legend();
-        let Remedies { found, untried } = self.remedies();
-        let spared: Vec<_> = self.plan.launches().flatten().map(|c| found.get(&c.id)).collect();
-        explain(&self.report(), &self.mesh().to_string(), &legend, &spared, untried)
+        explain(&self.report(), &self.plan, &legend, &self.remedies())
     }
 
     /// What would spare each collective: changes of the request after which less is sent, each of them planned.
