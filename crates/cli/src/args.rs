@@ -221,7 +221,7 @@ pub(crate) enum CompareFormat {
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) one: OnePlanArgs,
-    /// Say of every collective why it is there and what would remove it
+    /// Say of every collective why it is there and what would spare it
     #[arg(long)]
     pub(crate) explain: bool,
     /// Compare the plan with that of another layout: collectives, bytes, boundary

@@ -179,6 +179,10 @@ impl<'a> Run<'a> {
     fn new(work: &'a Work, args: &TrainArgs, backend: &'a Backend) -> Result<Self, Failure> {
         let Work { machine, training, data, planned, per_epoch } = work;
         let mut trainer = backend.trainer(planned)?;
+        if let Some(path) = &args.checkpoint {
+            // Not after the first epoch.
+            trainer.can_save(path).map_err(|e| Failure::input(format!("--checkpoint: {e}")))?;
+        }
         if let Some(path) = &args.resume {
             let refused =
                 |e: shardgrad::Error| Failure::input(format!("--resume {}: {e}", path.display()));

@@ -91,6 +91,26 @@ fn training_goes_on_on_another_mesh() {
     assert!(done.stderr.contains("--epochs 2: ends at step 44"), "{}", done.stderr);
 }
 
+/// Before the first epoch, not after it.
+#[test]
+fn a_place_where_nothing_can_be_saved_is_refused_at_the_start() {
+    let (place, _) = place("no-directory");
+    let (missing, file) = (place.join("a.safetensors"), file("no-directory.toml", ""));
+    let directory = env!("CARGO_TARGET_TMPDIR");
+    for (path, said) in [
+        (missing.display().to_string(), format!("there is no directory {}", place.display())),
+        (format!("{file}/a.safetensors"), "Not a directory".to_owned()),
+        (directory.to_owned(), "it is no regular file".to_owned()),
+        ("/proc/a.safetensors".to_owned(), "/proc/a.safetensors: ".to_owned()),
+    ] {
+        let refused = run(&format!("train --epochs 1 --checkpoint {path}"));
+        assert_eq!((refused.code, refused.stderr.lines().count()), (2, 1), "{}", refused.stderr);
+        assert!(refused.stderr.contains("--checkpoint: "), "{}", refused.stderr);
+        assert!(refused.stderr.contains(&said), "{said}: {}", refused.stderr);
+        assert!(!refused.stdout.contains("held-out accuracy"), "{}", refused.stdout);
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let (path, text) = place("whole.safetensors");

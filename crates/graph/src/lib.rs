@@ -10,6 +10,7 @@
 //! | [`mod@check`] | the proof that a plan computes its program |
 //! | [`certificate`] | what a plan says of its own cost |
 //! | [`memory`] | slots, their lives, the peak |
+//! | [`naming`] | what values are called where people read of them |
 //! | [`text`] | programs and plans as text, and programs back from it |
 //! | [`plan_file`], [`validate`] | plans as JSON, and what makes them safe to index |
 //! | [`value`] | dense arrays |
@@ -37,6 +38,7 @@ pub mod loss;
 pub mod memory;
 pub mod mlp;
 pub mod model;
+pub mod naming;
 pub mod nn;
 pub mod node;
 mod norm;
@@ -63,6 +65,7 @@ pub use layer::Activation;
 pub use loss::Loss;
 pub use mlp::{LayerSpec, MlpSpec};
 pub use model::Model;
+pub use naming::Names;
 pub use node::{Node, NodeId, Output, OutputRole, Phase};
 pub use optim::{Optimizer, Schedule};
 pub use plan::{Plan, Reason, SlotId, Totals};

@@ -29,9 +29,6 @@ pub type SlotId = u32;
 pub struct Reason {
     /// One sentence: which op, which label, which placements made it necessary.
     pub why: String,
-    /// The pin or split that would remove it, if one would.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
 }
 
 /// A program laid out over a mesh.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use shardgrad_core::geometry::largest_block;
 use shardgrad_core::{Layout, Mesh, Op, Transition};
-use shardgrad_graph::{Node, NodeId, Output, OutputRole, Plan, Program, Reason, memory};
+use shardgrad_graph::{Names, Node, NodeId, Output, OutputRole, Plan, Program, Reason, memory};
 use smallvec::SmallVec;
 
 use crate::demands::Demands;
@@ -66,6 +66,7 @@ pub fn build(
         mesh,
         demands,
         problem,
+        names: Names::new(program),
         assignment,
         copies: Vec::with_capacity(program.nodes.len()),
         outputs: vec![None; program.outputs.len()],
@@ -95,6 +96,7 @@ struct Builder<'a> {
     mesh: &'a Mesh,
     demands: &'a Demands,
     problem: &'a Problem,
+    names: Names<'a>,
     assignment: &'a [u32],
     copies: Vec<Copies>,
     outputs: Vec<Option<NodeId>>,
@@ -245,7 +247,7 @@ impl<'a> Builder<'a> {
 
     fn lost(&self, value: NodeId) -> Error {
         Error::Infeasible {
-            value: crate::explain::describe(self.program, &self.problem.values.names, value),
+            value: self.names.name(value),
             hint: "no transition leads to a layout that is read".to_owned(),
         }
     }
@@ -284,7 +286,7 @@ impl<'a> Builder<'a> {
         Subject {
             program: self.program,
             demands: self.demands,
-            names: &self.problem.values.names,
+            names: &self.names,
             mesh: self.mesh,
             value,
             made: &self.problem.choice(value, self.assignment).kinds,

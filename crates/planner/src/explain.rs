@@ -1,8 +1,8 @@
-//! Why a transition is there: what made the value lie as it does, who wants it otherwise, and what would change that.
+//! Why a transition is there: what made the value lie as it does, and who wants it otherwise.
 
 use shardgrad_core::rules::RuleKind;
-use shardgrad_core::{Layout, LayoutSpec, Mesh, Op, Placement};
-use shardgrad_graph::{NodeId, OutputRole, Phase, Program, Reason};
+use shardgrad_core::{Layout, LayoutSpec, Mesh, Op};
+use shardgrad_graph::{Names, NodeId, OutputRole, Program, Reason};
 
 use crate::demands::Demands;
 
@@ -24,8 +24,8 @@ pub struct Subject<'a> {
     pub program: &'a Program,
     /// What was asked for.
     pub demands: &'a Demands,
-    /// The name of each value that has one.
-    pub names: &'a [Option<String>],
+    /// What its values are called.
+    pub names: &'a Names<'a>,
     /// The mesh.
     pub mesh: &'a Mesh,
     /// The value that changes its layout.
@@ -46,7 +46,7 @@ impl Subject<'_> {
     /// The reason.
     #[must_use]
     pub fn reason(&self) -> Reason {
-        let name = describe(self.program, self.names, self.value);
+        let name = self.names.value(self.value);
         let axes: Vec<usize> =
             (0..self.mesh.rank()).filter(|&a| self.from.on(a) != self.to.on(a)).collect();
         let Some(&axis) = axes.iter().find(|&&a| self.mesh.axis_size(a) > 1).or(axes.first())
@@ -65,7 +65,7 @@ impl Subject<'_> {
             self.target(axis),
             list(self.to),
         );
-        Reason { why, remedy: self.remedy(axis) }
+        Reason { why }
     }
 
     /// What made the value lie as it does on an axis.
@@ -125,25 +125,20 @@ impl Subject<'_> {
         let axis_name = &self.mesh.axes()[axis].name;
         match self.wanted {
             Wanted::Operand(user, _, kinds) => {
-                let user_name = describe(self.program, self.names, user);
-                let op = &self.program.node(user).op;
+                let op = self.names.op(user);
                 match kinds.get(axis) {
                     Some(RuleKind::Split(label)) => {
                         let fixed = self.fixed(user, axis);
-                        format!(
-                            "`{op}` for {user_name} splits label `{label}` over `{axis_name}`{fixed}"
-                        )
+                        format!("{op} splits label `{label}` over `{axis_name}`{fixed}")
                     }
                     Some(RuleKind::Joint) => {
-                        format!("`{op}` for {user_name} adds terms that are pending")
+                        format!("{op} adds terms that are pending")
                     }
                     Some(RuleKind::Linear(_) | RuleKind::Monotone) => {
-                        format!("`{op}` for {user_name} takes a pending operand")
+                        format!("{op} takes a pending operand")
                     }
                     Some(RuleKind::Replicate) | None => {
-                        format!(
-                            "`{op}` for {user_name} is computed whole on every rank of `{axis_name}`"
-                        )
+                        format!("{op} is computed whole on every rank of `{axis_name}`")
                     }
                 }
             }
@@ -153,8 +148,8 @@ impl Subject<'_> {
                     OutputRole::Loss => "the loss is wanted whole on every rank".to_owned(),
                     OutputRole::Value => format!("output `{}` is wanted so", output.name),
                     OutputRole::Gradient { of } => {
-                        let of = self.names[of.index()].as_deref().unwrap_or("its leaf");
-                        format!("output `{}` is wanted in the layout of `{of}`", output.name)
+                        let of = self.names.value(of);
+                        format!("output `{}` is wanted in the layout of {of}", output.name)
                     }
                     OutputRole::Update { .. } => {
                         format!("the next `{}` must lie as the old one does", output.name)
@@ -163,62 +158,5 @@ impl Subject<'_> {
             }
             Wanted::Pin => format!("it is pinned to `{}`", self.pin(self.value)),
         }
-    }
-
-    /// The pin or split that would remove the transition.
-    fn remedy(&self, axis: usize) -> Option<String> {
-        let axis_name = self.mesh.axes()[axis].name.as_str();
-        let (from, to) = (self.from.on(axis), self.to.on(axis));
-        let pin = |id: NodeId, placement: Placement| {
-            let name = self.names[id.index()].as_deref()?;
-            let spec = LayoutSpec(vec![(axis_name.to_owned(), placement)]);
-            Some(format!("pin `{name}` to `{spec}`"))
-        };
-        let split = |id: NodeId| {
-            let layer = self.program.node(id).layer?;
-            Some(format!("split layer {layer} otherwise on `{axis_name}`"))
-        };
-        if self.from_pin {
-            return pin(self.value, to).filter(|_| !to.is_pending());
-        }
-        if self.program.node(self.value).leaf_role().is_some() && !to.is_pending() {
-            return pin(self.value, to);
-        }
-        let by_target = match self.wanted {
-            Wanted::Output(index) if !from.is_pending() => match self.program.outputs[index].role {
-                OutputRole::Update { of } => pin(of, from),
-                OutputRole::Gradient { .. } | OutputRole::Value => pin(self.value, from),
-                OutputRole::Loss => None,
-            },
-            Wanted::Output(_) | Wanted::Pin => None,
-            Wanted::Operand(user, ..) => split(user).filter(|_| !from.is_pending()),
-        };
-        by_target.or_else(|| split(self.value))
-    }
-}
-
-/// A value's name, or what it is.
-#[must_use]
-pub fn describe(program: &Program, names: &[Option<String>], id: NodeId) -> String {
-    if let Some(name) = &names[id.index()] {
-        return format!("`{name}`");
-    }
-    let node = program.node(id);
-    let layer = node.layer.and_then(|l| Some((l, program.layers.get(l as usize)?)));
-    match (&node.op, layer) {
-        (Op::Einsum(einsum), Some((index, layer))) => {
-            let result = einsum.result();
-            let what = if node.phase == Phase::Forward {
-                "product"
-            } else if !layer.batch.iter().any(|l| result.contains(l)) {
-                "weight gradient"
-            } else if result.contains(&layer.in_label) {
-                "input gradient"
-            } else {
-                "product"
-            };
-            format!("layer {index}'s {what}")
-        }
-        _ => format!("{id} ({})", node.op.name()),
     }
 }

@@ -15,6 +15,7 @@
 //! | [`memory`] | plans under a memory limit |
 //! | [`redistribution`] | the cheapest conversion between any two layouts |
 //! | [`build`], [`explain`] | from the minimum to a plan with reasons |
+//! | [`remedy`] | what would spare a collective, proved |
 //! | [`combine`] | small collectives as one launch |
 //! | [`overlap`] | starts early, waits late |
 //! | [`planner`] | the entry, [`plan`] |
@@ -38,6 +39,7 @@ pub mod planner;
 pub mod presets;
 pub mod problem;
 pub mod redistribution;
+pub mod remedy;
 mod reorder;
 pub mod request;
 pub mod search;
@@ -51,4 +53,5 @@ pub use memory::{Front, Point};
 pub use options::{Combine, Objective, Options, Redundant};
 pub use planner::{Planned, cost_of, pareto, plan};
 pub use presets::{Preset, Split};
+pub use remedy::{Change, Remedies, Remedy, remedies};
 pub use request::{Free, LayoutRequest, Presets};

@@ -24,7 +24,7 @@ pub enum Free {
 /// Presets as they were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presets {
-    /// One preset without an axis, for a mesh of one axis.
+    /// One preset without an axis, for a mesh of one axis; `auto` for any mesh.
     Alone(Preset),
     /// A preset per named axis; axes that are not named are replicated.
     ByAxis(BTreeMap<String, Preset>),
@@ -62,7 +62,7 @@ impl Default for LayoutRequest {
 }
 
 impl LayoutRequest {
-    /// One preset, for a mesh of one axis.
+    /// One preset, for a mesh of one axis; `auto` for any mesh.
     #[must_use]
     pub fn alone(preset: Preset) -> Self {
         Self {
@@ -109,13 +109,15 @@ impl LayoutRequest {
     /// The preset of every axis of a mesh, in mesh order.
     ///
     /// # Errors
-    /// An axis that the mesh does not have; a preset without an axis on a mesh of several.
+    /// An axis that the mesh does not have; a preset other than `auto` without an axis on a mesh of several.
     pub fn on_mesh(&self, mesh: &Mesh) -> Result<Vec<Preset>, Error> {
         if self.free == Free::All {
             return Ok(vec![Preset::Auto; mesh.rank()]);
         }
         match &self.presets {
-            Presets::Alone(preset) if mesh.rank() == 1 => Ok(vec![*preset]),
+            Presets::Alone(preset) if mesh.rank() == 1 || *preset == Preset::Auto => {
+                Ok(vec![*preset; mesh.rank()])
+            }
             Presets::Alone(preset) => Err(Error::AxisMissing {
                 preset: preset.name(),
                 axes: mesh.axes().iter().map(|a| a.name.as_str()).collect::<Vec<_>>().join(", "),
@@ -136,9 +138,10 @@ impl LayoutRequest {
     /// As [`LayoutRequest::on_mesh`].
     pub fn describe(&self, mesh: &Mesh) -> Result<String, Error> {
         let presets = self.on_mesh(mesh)?;
+        let all_free = presets.iter().all(|preset| *preset == Preset::Auto);
         let parts: Vec<String> =
             mesh.axes().iter().zip(presets).map(|(axis, p)| format!("{}={p}", axis.name)).collect();
-        let free = if self.free == Free::Splits { " (free splits)" } else { "" };
+        let free = if self.free == Free::Splits && !all_free { " (free splits)" } else { "" };
         Ok(format!("{}{free}", parts.join(", ")))
     }
 }

@@ -3,7 +3,9 @@
 use shardgrad_core::{DType, Mesh};
 use shardgrad_graph::{Activation, Graph, LayerSpec, MlpSpec, Optimizer, OutputRole, Program};
 use shardgrad_planner::demands::Demands;
-use shardgrad_planner::{Error, Free, LayoutRequest, Options, Preset, Split, plan};
+use shardgrad_planner::{
+    Change, Error, Free, LayoutRequest, Options, Preset, Remedy, Split, plan, remedies,
+};
 
 fn mesh(text: &str) -> Mesh {
     text.parse().unwrap()
@@ -52,6 +54,14 @@ fn presets_resolve_to_the_table() {
             expected.map(|p| if p.is_empty() { "free".into() } else { format!("[tp: {p}]") });
         assert_eq!(found, expected, "{preset}");
     }
+    // `auto` alone is of all axes.
+    let both = mesh("dp=2, tp=2");
+    let auto: LayoutRequest = "auto".parse().unwrap();
+    assert_eq!(auto.describe(&both).unwrap(), "dp=auto, tp=auto");
+    assert_eq!(
+        auto.on_mesh(&both),
+        "dp=auto, tp=auto".parse::<LayoutRequest>().unwrap().on_mesh(&both)
+    );
     // Scalars are replicated whatever else is free; nothing else is said.
     assert_eq!(demanded(&tp, &LayoutRequest::auto(), &["w0", "lr"]), ["[]", "[tp: R]"]);
 }
@@ -148,25 +158,89 @@ fn presets_that_split_layers_need_layers() {
     }
 }
 
+/// What a plan needs of a program, a mesh and a search is refused by code, too.
 #[test]
-fn every_collective_says_why_and_what_would_remove_it() {
+fn what_cannot_be_planned_is_refused_by_code() {
+    let m = mesh("a=2, b=2, c=2");
+    // A layer of one row has no batch to split.
+    let mut flat = program();
+    flat.layers[1].batch = Default::default();
+    let request = LayoutRequest::auto().split(1, "b", Split::Batch);
+    let error = plan(&flat, &m, &request, &Options::default()).unwrap_err();
+    assert_eq!(error.code(), "E210", "{error}");
+    assert!(error.to_string().contains("layer 1 cannot be split by batch on axis `b`"), "{error}");
+    // No maximum was taken.
+    let request = LayoutRequest::auto().pin("h0", "a: Pmax".parse().unwrap());
+    let error = plan(&program(), &m, &request, &Options::default()).unwrap_err();
+    assert_eq!(error.code(), "E211", "{error}");
+    assert!(error.to_string().contains("`h0`"), "{error}");
+    // Each of three readers may want any of 64 layouts.
+    let g = Graph::new("read", DType::F32);
+    let x = g.input("x", [8, 8, 8]).unwrap();
+    for (name, y) in [("p", x.relu()), ("q", x.tanh()), ("r", x.exp())] {
+        g.output(name, y.unwrap(), OutputRole::Value).unwrap();
+    }
+    let error = plan(&g.finish(), &m, &LayoutRequest::auto(), &Options::default()).unwrap_err();
+    assert_eq!(error.code(), "E212", "{error}");
+    assert!(error.to_string().contains("`x` has 3 readers"), "{error}");
+}
+
+#[test]
+fn every_collective_says_why() {
     let tp = mesh("tp=2");
     let program = program();
     let found = plan(&program, &tp, &"megatron".parse().unwrap(), &Options::default()).unwrap();
     for collective in found.plan.collectives() {
         let reason = &found.plan.reasons[&collective.id.0];
         assert!(reason.why.contains(" on tp because "), "{}", reason.why);
+        assert!(!reason.why.contains('%'), "said in the user's terms: {}", reason.why);
     }
-    let of = |name: &str| {
-        let id = program.named(name).unwrap();
-        let mut all = found.plan.collectives();
-        let collective = all.find(|c| found.plan.origins[c.id.index()] == id).unwrap();
-        found.plan.reasons[&collective.id.0].clone()
-    };
-    let input = of("grad(x)");
+    let id = program.named("grad(x)").unwrap();
+    let mut all = found.plan.collectives();
+    let collective = all.find(|c| found.plan.origins[c.id.index()] == id).unwrap();
+    let input = &found.plan.reasons[&collective.id.0];
     assert!(input.why.contains("reduced label `o`"), "{}", input.why);
     assert!(input.why.contains("in the layout of `x`"), "{}", input.why);
-    assert_eq!(input.remedy.as_deref(), Some("split layer 0 otherwise on `tp`"));
+}
+
+/// Each remedy, applied by hand, gives the bytes that it says and spares the collective; none is named where none helps.
+#[test]
+fn remedies_do_what_they_say() {
+    let (program, tp) = (program(), mesh("tp=4"));
+    let options = Options::default();
+    let mut named = 0;
+    for preset in ["data", "megatron", "fsdp", "zero1", "row"] {
+        let request: LayoutRequest = preset.parse().unwrap();
+        let planned = plan(&program, &tp, &request, &options).unwrap().plan;
+        let bytes = planned.totals().bytes_per_device;
+        let remedies = remedies(&program, &request, &options, &planned);
+        assert_eq!(remedies.untried, 0);
+        for (id, Remedy { change, bytes: promised }) in &remedies.found {
+            let changed = match change {
+                Change::Pin(name, axis, placement) => {
+                    request.clone().pin(name, format!("{axis}: {placement}").parse().unwrap())
+                }
+                Change::Split(layer, axis, split) => request.clone().split(*layer, axis, *split),
+            };
+            let again = plan(&program, &tp, &changed, &options).unwrap().plan;
+            assert_eq!(again.totals().bytes_per_device, *promised, "{preset}: {change}");
+            assert!(*promised < bytes, "{preset}: {change}");
+            let origin = planned.origins[id.index()];
+            let kind = |plan: &shardgrad_graph::Plan| {
+                let of = plan.collectives().filter(|c| plan.origins[c.id.index()] == origin);
+                of.map(|c| c.transition.kind).collect::<Vec<_>>()
+            };
+            let spared = planned.collectives().find(|c| c.id == *id).unwrap().transition.kind;
+            assert!(!kind(&again).contains(&spared), "{preset}: {change}");
+            named += 1;
+        }
+    }
+    assert!(named > 1, "{named}");
+    // What is optimal on all axes cannot be spared by asking for more.
+    let auto = LayoutRequest::auto();
+    let planned = plan(&program, &tp, &auto, &options).unwrap();
+    assert!(planned.optimal);
+    assert_eq!(remedies(&program, &auto, &options, &planned.plan).found, Default::default());
 }
 
 #[test]

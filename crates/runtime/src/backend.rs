@@ -94,4 +94,12 @@ impl Backend {
             Backend::Process(process) => process.together(here),
         }
     }
+    /// What the first rank says.
+    pub(crate) fn of_first(&mut self, mine: u64) -> Result<u64, Error> {
+        match self {
+            Backend::Threads(_) => Ok(mine),
+            #[cfg(feature = "mpi")]
+            Backend::Process(process) => process.of_first(mine),
+        }
+    }
 }

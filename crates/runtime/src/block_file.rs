@@ -5,9 +5,9 @@
 //! byte for byte the one that [`Checkpoint::write`](crate::Checkpoint::write) makes of whole tensors.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -122,16 +122,15 @@ impl BlockFile {
         self.tensors.iter().map(|(name, (ty, _))| (name.clone(), ty.clone())).collect()
     }
 
-    /// Makes the file beside its place, with its header and room for all elements.
-    pub(crate) fn create(&self, path: &Path) -> io::Result<()> {
-        let mut file = File::create(path)?;
+    /// Gives a new file its header, and room for all elements.
+    pub(crate) fn begin(&self, file: &mut File) -> io::Result<()> {
         file.write_all(&self.header)?;
         file.set_len(self.len)?;
         file.sync_all()
     }
 
-    /// Opens the file that another rank may have made, to write blocks.
-    pub(crate) fn open_partial(&self, path: &Path) -> io::Result<File> {
+    /// Opens the file that another rank began, to write blocks.
+    pub(crate) fn open_begun(&self, path: &Path) -> io::Result<File> {
         let file = OpenOptions::new().write(true).open(path)?;
         if file.metadata()?.len() == self.len {
             return Ok(file);
@@ -224,19 +223,4 @@ fn of_dtype(dtype: DType) -> Dtype {
 
 fn to_dtype(dtype: Dtype) -> Option<DType> {
     [DType::F32, DType::F64, DType::I32, DType::I64].into_iter().find(|&d| of_dtype(d) == dtype)
-}
-
-/// Where a file is made, and where it then goes. A link goes on pointing to the file; what is no regular file (a device, a
-/// directory) is not replaced.
-pub(crate) fn places(path: &Path) -> io::Result<(PathBuf, PathBuf)> {
-    let place = match fs::metadata(path) {
-        Ok(found) if found.is_file() => fs::canonicalize(path)?,
-        Ok(_) => return Err(io::Error::other("it is no regular file; a file name was expected")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
-        Err(error) => return Err(error),
-    };
-    let name = place.file_name().ok_or_else(|| io::Error::other("the path names no file"))?;
-    let mut partial = name.to_owned();
-    partial.push(".partial");
-    Ok((place.with_file_name(partial), place))
 }

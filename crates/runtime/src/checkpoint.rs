@@ -21,8 +21,8 @@ use shardgrad_core::TensorType;
 use shardgrad_core::ops::Role;
 use shardgrad_graph::Value;
 
-use crate::block_file::places;
 use crate::error::Error;
+use crate::partial::{Partial, place_of};
 use crate::trainer::Trainer;
 
 /// Version of what stands under [`KEY`].
@@ -251,24 +251,9 @@ fn value_of(view: &TensorView<'_>) -> Option<Value> {
 
 /// Writes a new file beside the old one and renames it over the old one when it is whole.
 fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let (partial, place) = places(path)?;
-    let written = File::create(&partial).and_then(|mut file| {
-        write(&mut file)?;
-        file.sync_all()
-    });
-    if let Err(error) = written.and_then(|()| fs::rename(&partial, &place)) {
-        // The first failure is what counts.
-        let _ = fs::remove_file(&partial);
-        return Err(error);
-    }
-    sync_directory(&place);
-    Ok(())
-}
-
-/// A rename is on disk when the directory is; not every file system can sync one.
-pub(crate) fn sync_directory(path: &Path) {
-    let directory = path.parent().filter(|p| !p.as_os_str().is_empty());
-    let _ = File::open(directory.unwrap_or(Path::new("."))).and_then(|d| d.sync_all());
+    let mut partial = Partial::beside(&place_of(path)?)?;
+    write(&mut partial.file)?;
+    partial.finish()
 }
 
 #[cfg(test)]

@@ -238,3 +238,12 @@ pub trait Communicator {
         })
     }
 }
+
+/// Whether a rank can send to a peer and receive from it.
+pub(crate) fn check_peer(comm: &impl Communicator, peer: usize) -> Result<(), Error> {
+    let (me, size) = (comm.rank(), comm.size());
+    if peer < size && peer != me {
+        return Ok(());
+    }
+    Err(Error::NoSuchRank { rank: peer, me, size })
+}

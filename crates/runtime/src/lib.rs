@@ -43,6 +43,7 @@ pub mod matmul;
 pub mod mpi;
 mod native;
 pub mod number;
+mod partial;
 pub mod pool;
 mod ranks;
 mod region;

@@ -5,14 +5,16 @@
 //! of them see. All ranks go from phase to phase together, and stop together if one of them cannot go on.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
 
 use shardgrad_core::Block;
 
-use crate::block_file::{BlockFile, places};
-use crate::checkpoint::{About, fits, io_error, not_one, sync_directory};
+use crate::block_file::BlockFile;
+use crate::checkpoint::{About, fits, io_error, not_one};
 use crate::error::Error;
+use crate::partial::{Partial, path_of, place_of};
 use crate::tensor::Data;
 use crate::trainer::{Placed, Trainer};
 
@@ -25,37 +27,50 @@ impl Trainer {
     pub fn save(&mut self, path: &Path, model: &str, step: u64) -> Result<(), Error> {
         let file = BlockFile::new(About::of(self, model, step), self.stored())
             .map_err(|problem| not_one(path, &problem))?;
-        let places = places(path).map_err(|e| io_error(path, &e));
-        self.ranks.together(places.as_ref().map(|_| ()).map_err(Error::clone))?;
-        let (partial, place) = places?;
+        let failed = |e: io::Error| io_error(path, &e);
+        let (partial, here) = self.partial(path, |begun| file.begin(begun))?;
+        let written = self.write_to(&file, &here);
+        self.ranks.together(written)?;
+        let finished = partial.map_or(Ok(()), Partial::finish);
+        self.ranks.together(finished.map_err(failed))
+    }
+
+    /// Whether [`Trainer::save`] can write this file: all ranks see its directory, and may write there. Nothing is changed,
+    /// but what killed runs left of the file is removed.
+    ///
+    /// # Errors
+    /// There is no such directory, or no file can be made in it; what is there is no regular file; a rank does not see what
+    /// the first one makes.
+    pub fn can_save(&mut self, path: &Path) -> Result<(), Error> {
+        // The file of the first rank stays until all have seen it.
+        let (_partial, here) = self.partial(path, |_| Ok(()))?;
+        let opened = OpenOptions::new().write(true).open(here);
+        self.ranks.together(opened.map(|_| ()).map_err(|e| io_error(path, &e)))
+    }
+
+    /// The first rank makes a file beside its place; all know where. It goes away unless it is finished.
+    fn partial(
+        &mut self,
+        path: &Path,
+        begin: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<(Option<Partial>, PathBuf), Error> {
         let first = self.ranks.here(self.mesh.size()).start == 0;
-        let made = if first { file.create(&partial) } else { Ok(()) };
+        let made = place_of(path).and_then(|place| {
+            let mut partial = first.then(|| Partial::beside(&place)).transpose()?;
+            partial.as_mut().map_or(Ok(()), |partial| begin(&mut partial.file))?;
+            Ok((partial, place))
+        });
         let made = made.map_err(|e| io_error(path, &e));
-        let saved = self
-            .ranks
-            .together(made)
-            .and_then(|()| {
-                let written = self.write_to(&file, &partial);
-                self.ranks.together(written)
-            })
-            .and_then(|()| {
-                let renamed = if first { fs::rename(&partial, &place) } else { Ok(()) };
-                self.ranks.together(renamed.map_err(|e| io_error(path, &e)))
-            });
-        if first {
-            match &saved {
-                Ok(()) => sync_directory(&place),
-                // The first failure is what counts.
-                Err(_) => drop(fs::remove_file(&partial)),
-            }
-        }
-        saved
+        self.ranks.together(made.as_ref().map(|_| ()).map_err(Error::clone))?;
+        let (partial, place) = made?;
+        let mark = self.ranks.of_first(partial.as_ref().map_or(0, |partial| partial.mark))?;
+        Ok((partial, path_of(&place, mark)))
     }
 
     /// Writes what the ranks that are here own.
     fn write_to(&mut self, file: &BlockFile, path: &Path) -> Result<(), Error> {
-        let failed = |e: std::io::Error| io_error(path, &e);
-        let mut open = file.open_partial(path).map_err(failed)?;
+        let failed = |e: io::Error| io_error(path, &e);
+        let mut open = file.open_begun(path).map_err(failed)?;
         let names: Vec<String> = self.stored().map(|(name, _)| name.to_owned()).collect();
         for name in names {
             let placed = self.placed(&name)?;

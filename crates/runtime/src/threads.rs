@@ -19,6 +19,7 @@ use crate::announce::Heard;
 use crate::board::{State, Wait};
 use crate::comm::{
     Call, CollectiveId, Communicator, Incoming, Loan, Outgoing, SharedMemory, Tag, Traffic,
+    check_peer,
 };
 use crate::error::Error;
 use crate::mailbox::{Found, Mailbox};
@@ -112,14 +113,6 @@ impl ThreadComm {
         if self.shared.board.read(self.rank).state != State::Failed {
             self.shared.board.set(self.rank, State::Finished);
             self.shared.ring(self.rank);
-        }
-    }
-
-    fn check_peer(&self, peer: usize) -> Result<(), Error> {
-        if peer < self.size && peer != self.rank {
-            Ok(())
-        } else {
-            Err(Error::NoSuchRank { rank: peer, me: self.rank, size: self.size })
         }
     }
 
@@ -295,11 +288,11 @@ impl Communicator for ThreadComm {
     ) -> Result<Option<Data>, Error> {
         self.refuse_if_failed()?;
         if let Some(incoming) = &receive {
-            self.check_peer(incoming.from)?;
+            check_peer(self, incoming.from)?;
         }
         let mut sending = None;
         if let Some(Outgoing { to, tag, payload }) = send {
-            self.check_peer(to)?;
+            check_peer(self, to)?;
             self.count(payload.bytes() as u64);
             self.shared.mailbox(self.rank, to).give(tag, payload);
             sending = Some((to, tag));
@@ -358,14 +351,14 @@ impl Communicator for ThreadComm {
 impl SharedMemory for ThreadComm {
     fn lend(&mut self, to: usize, tag: Tag, buffers: Arc<Loan>, bytes: u64) -> Result<(), Error> {
         self.refuse_if_failed()?;
-        self.check_peer(to)?;
+        check_peer(self, to)?;
         self.count(bytes);
         self.shared.mailbox(self.rank, to).lend(tag, buffers);
         Ok(())
     }
 
     fn borrow(&mut self, from: usize, tag: Tag) -> Result<Arc<Loan>, Error> {
-        self.check_peer(from)?;
+        check_peer(self, from)?;
         self.await_message(from, tag, self.shared.spins, |mailbox| mailbox.borrow(tag))
     }
 
@@ -381,14 +374,14 @@ impl SharedMemory for ThreadComm {
 
     fn hand_over(&mut self, to: usize, tag: Tag, buffers: Loan, bytes: u64) -> Result<(), Error> {
         self.refuse_if_failed()?;
-        self.check_peer(to)?;
+        check_peer(self, to)?;
         self.count(bytes);
         self.shared.mailbox(self.rank, to).hand_over(tag, buffers);
         Ok(())
     }
 
     fn take_over(&mut self, from: usize, tag: Tag) -> Result<Loan, Error> {
-        self.check_peer(from)?;
+        check_peer(self, from)?;
         self.await_message(from, tag, 0, |mailbox| mailbox.take_over(tag))
     }
 }

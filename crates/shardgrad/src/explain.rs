@@ -1,13 +1,21 @@
-//! A plan in words: its totals, its boundary, and every collective with its reason.
+//! A plan in words: its totals, and every collective with its reason and with what would spare it.
 
 use std::fmt::Write as _;
+
+use shardgrad_graph::Plan;
+use shardgrad_planner::{Remedies, Remedy};
 
 use crate::report::{MemoryReport, PlanReport};
 
 /// The plan in words. `legend` says what the letters of formulas stand for.
-pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
+pub(crate) fn explain(
+    report: &PlanReport,
+    plan: &Plan,
+    legend: &str,
+    Remedies { found, tried, untried }: &Remedies,
+) -> String {
     let totals = &report.totals;
-    let mut text = format!("layout {} on {mesh}\n", report.layout);
+    let mut text = format!("layout {} on {}\n", report.layout, plan.mesh);
     let kinds =
         if totals.by_kind.is_empty() { "no collectives".to_owned() } else { totals.kinds() };
     // Writing to a string cannot fail.
@@ -27,7 +35,8 @@ pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
     if !legend.is_empty() {
         let _ = writeln!(text, "letters: {legend}");
     }
-    for (index, c) in report.collectives.iter().enumerate() {
+    let nodes = plan.launches().flatten().map(|c| c.id);
+    for ((index, c), node) in report.collectives.iter().enumerate().zip(nodes) {
         let scalar = if c.scalar { ", a scalar" } else { "" };
         let _ = writeln!(
             text,
@@ -47,6 +56,17 @@ pub(crate) fn explain(report: &PlanReport, mesh: &str, legend: &str) -> String {
         if !c.why.is_empty() {
             let _ = writeln!(text, "   {}", c.why);
         }
+        if let Some(Remedy { change, bytes }) = found.get(&node) {
+            let _ =
+                writeln!(text, "   spared by: {change}; {bytes} bytes are then sent per device");
+        }
+    }
+    if *untried > 0 {
+        let _ = writeln!(
+            text,
+            "of {} changes that might spare a collective the first {tried} were tried, since the program is large",
+            tried + untried
+        );
     }
     text
 }

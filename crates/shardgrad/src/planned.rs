@@ -6,7 +6,7 @@ use shardgrad_core::ops::Role;
 use shardgrad_core::{Machine, Mesh};
 use shardgrad_graph::plan_file::PlanFile;
 use shardgrad_graph::{Certificate, Model, Optimizer, Plan, Program, Start, check, export, text};
-use shardgrad_planner::{LayoutRequest, Objective, Options};
+use shardgrad_planner::{LayoutRequest, Options, Remedies, remedies};
 
 use crate::error::Error;
 use crate::explain::explain;
@@ -38,11 +38,11 @@ pub struct Planned {
     program: Program,
     plan: Plan,
     machine: Machine,
-    objective: Objective,
+    request: LayoutRequest,
+    options: Options,
     optimal: bool,
     lower_bound_bytes: u64,
     certificate: Certificate,
-    memory_limit: Option<u64>,
     least_memory: u64,
     optimizer: Optimizer,
     seed: u64,
@@ -67,11 +67,11 @@ impl Planned {
             program,
             plan: planned.plan,
             machine: machine.clone(),
-            objective: options.objective,
+            request: request.clone(),
+            options: options.clone(),
             optimal: planned.optimal,
             lower_bound_bytes: planned.lower_bound_bytes,
             certificate: planned.certificate,
-            memory_limit: options.memory_limit,
             least_memory: planned.least_memory,
             optimizer: Optimizer::None,
             seed: 0,
@@ -178,11 +178,11 @@ impl Planned {
     #[must_use]
     pub fn report(&self) -> PlanReport {
         let verdict = Verdict {
-            objective: self.objective.name().to_owned(),
+            objective: self.options.objective.name().to_owned(),
             optimal: self.optimal,
             lower_bound_bytes: self.lower_bound_bytes,
             certificate: CertificateReport::new(&self.proof()),
-            memory_limit: self.memory_limit,
+            memory_limit: self.options.memory_limit,
             least_memory: self.least_memory,
         };
         PlanReport::new(&self.program, &self.plan, &self.machine, verdict)
@@ -204,11 +204,17 @@ impl Planned {
         }
     }
 
-    /// The plan in words: totals, and why every collective is there.
+    /// The plan in words: totals, why every collective is there, and what would spare it.
     #[must_use]
     pub fn explain(&self) -> String {
         let legend = Symbols::new(&self.program).legend();
-        explain(&self.report(), &self.mesh().to_string(), &legend)
+        explain(&self.report(), &self.plan, &legend, &self.remedies())
+    }
+
+    /// What would spare each collective: changes of the request after which less is sent, each of them planned.
+    #[must_use]
+    pub fn remedies(&self) -> Remedies {
+        remedies(&self.program, &self.request, &self.options, &self.plan)
     }
 
     /// The plan node by node.

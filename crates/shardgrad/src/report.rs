@@ -301,11 +301,7 @@ fn collectives(plan: &Plan, symbols: &Symbols<'_>) -> Vec<CollectiveReport> {
         .flat_map(|(launch, members)| members.into_iter().map(move |c| (launch as u64, c)))
         .map(|(launch, c)| {
             let origin = plan.origins[c.id.index()];
-            let why =
-                plan.reasons.get(&c.id.0).map_or(String::new(), |reason| match &reason.remedy {
-                    Some(remedy) => format!("{}; {remedy}", reason.why),
-                    None => reason.why.clone(),
-                });
+            let why = plan.reasons.get(&c.id.0).map_or(String::new(), |r| r.why.clone());
             CollectiveReport {
                 phase: first_use[c.id.index()],
                 kind: c.transition.kind.name().to_owned(),

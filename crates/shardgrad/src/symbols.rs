@@ -1,4 +1,4 @@
-//! Names for people: letters for dims, and a name for every value of a program.
+//! Names for people: letters for dims, beside the names of values.
 //!
 //! Dims that some op runs together (they carry one label of its signature) are one class. In a program with recorded
 //! layers the classes of the layers' dims get letters: `B` for the batch, `D` for the first layer's input width, `H` (`H1`,
@@ -6,8 +6,7 @@
 //! in models of tokens, `B` is the batch, `S` the sequence, `V` the vocabulary, `D` the width, `H` heads and `F` the features
 //! between two layers; a number follows where extents differ. Every other class is shown as its extent.
 
-use shardgrad_core::Op;
-use shardgrad_graph::{Half, Layer, NodeId, OutputRole, Phase, Program};
+use shardgrad_graph::{Half, Layer, Names, NodeId, Program};
 
 /// Letters and names of a program's values.
 pub(crate) struct Symbols<'a> {
@@ -16,8 +15,7 @@ pub(crate) struct Symbols<'a> {
     classes: Vec<Vec<usize>>,
     /// The letter of every class that has one.
     letters: Vec<Option<String>>,
-    /// For every node, the names of what it is computed into by linear scalar steps only.
-    loss: Option<NodeId>,
+    names: Names<'a>,
 }
 
 /// Classes under union; the smallest member stands for the class.
@@ -153,9 +151,7 @@ impl<'a> Symbols<'a> {
                     .collect()
             })
             .collect();
-        let loss =
-            program.outputs.iter().find(|o| o.role == OutputRole::Loss).map(|output| output.node);
-        Self { program, classes, letters, loss }
+        Self { program, classes, letters, names: Names::new(program) }
     }
 
     /// The number of elements of a value, as in `B·D`.
@@ -193,107 +189,8 @@ impl<'a> Symbols<'a> {
         known.iter().map(|(l, n)| format!("{l}={n}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// The best name of a value: its own; else that of the gradient or product it is; else id and op.
+    /// What a value is called.
     pub(crate) fn name(&self, id: NodeId) -> String {
-        if let Some(name) = self.program.name_of(id) {
-            return name.to_owned();
-        }
-        if let Some(output) = self.program.outputs.iter().find(|o| o.node == id) {
-            return output.name.clone();
-        }
-        let node = self.program.node(id);
-        if node.ty.rank() == 0 && self.loss.is_some_and(|loss| self.leads_to(id, loss)) {
-            return "loss".to_owned();
-        }
-        self.derived_name(id).unwrap_or_else(|| format!("{id} ({})", node.op.name()))
-    }
-
-    /// Whether a scalar becomes another by scalar steps only.
-    fn leads_to(&self, from: NodeId, to: NodeId) -> bool {
-        let node = self.program.node(to);
-        from == to
-            || (node.ty.rank() == 0
-                && node.operands.iter().any(|&operand| self.leads_to(from, operand)))
-    }
-
-    /// The name that a layer's contractions and their sums give to a value.
-    fn derived_name(&self, id: NodeId) -> Option<String> {
-        let program = self.program;
-        let node = program.node(id);
-        let known = |n: NodeId| program.name_of(n).map(str::to_owned);
-        let layer = node.layer.and_then(|l| program.layers.get(l as usize));
-        match (&node.op, layer, node.phase) {
-            (Op::Einsum(_), Some(layer), Phase::Forward) => {
-                let (input, weight) = (known(layer.input), known(layer.weight)?);
-                Some(format!("{}·{weight}", input.unwrap_or_else(|| "…".to_owned())))
-            }
-            (Op::Einsum(_), Some(layer), Phase::Backward) => {
-                let of = if node.ty == program.node(layer.weight).ty
-                    && !node.operands.contains(&layer.weight)
-                {
-                    layer.weight
-                } else {
-                    layer.input
-                };
-                let of = known(of)
-                    .or_else(|| known(layer.output).map(|output| format!("input of {output}")));
-                Some(format!("grad({})", of?))
-            }
-            // The gradient of a value that several layers read.
-            (Op::Add, _, Phase::Backward) => {
-                node.operands.iter().find_map(|&o| self.derived_name(o))
-            }
-            (Op::Add, _, Phase::Forward) => {
-                program.layers.iter().find(|l| self.adds_bias(id, l.bias)).and_then(|l| {
-                    let input = known(l.input).unwrap_or_else(|| "…".to_owned());
-                    Some(format!("{input}·{} + {}", known(l.weight)?, known(l.bias?)?))
-                })
-            }
-            (Op::Sum(_), _, Phase::Backward) => {
-                let of = program.outputs.iter().find_map(|o| match o.role {
-                    OutputRole::Gradient { of } if o.node == id => Some(of),
-                    _ => None,
-                });
-                let bias =
-                    || program.layers.iter().find_map(|l| l.bias.filter(|&b| self.updates(id, b)));
-                Some(format!("grad({})", known(of.or_else(bias)?)?))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether a node adds this bias, broadcast, to something.
-    fn adds_bias(&self, id: NodeId, bias: Option<NodeId>) -> bool {
-        let Some(bias) = bias else { return false };
-        self.program.node(id).operands.iter().any(|&operand| {
-            let node = self.program.node(operand);
-            matches!(node.op, Op::Broadcast(_)) && node.operands.first() == Some(&bias)
-        })
-    }
-
-    /// Whether a gradient of a leaf's type flows into that leaf's update.
-    fn updates(&self, gradient: NodeId, leaf: NodeId) -> bool {
-        let program = self.program;
-        let Some(update) =
-            program.outputs.iter().find(|o| o.role == OutputRole::Update { of: leaf })
-        else {
-            return false;
-        };
-        // Walk back through the update's own nodes.
-        let mut stack = vec![update.node];
-        let mut seen = vec![false; program.nodes.len()];
-        while let Some(id) = stack.pop() {
-            if id == gradient {
-                return true;
-            }
-            if std::mem::replace(&mut seen[id.index()], true) {
-                continue;
-            }
-            let node = program.node(id);
-            if node.phase == Phase::Update || id == update.node {
-                stack.extend(node.operands.iter().copied());
-            }
-        }
-        false
+        self.names.name(id)
     }
 }

@@ -237,6 +237,15 @@ impl Trainer {
         Ok(self.ranks.save(path, &self.name, self.steps)?)
     }
 
+    /// Whether [`Trainer::save`] can write this file, to be asked before a long training: makes a file beside it, shows it to
+    /// all ranks, and removes it.
+    ///
+    /// # Errors
+    /// There is no such directory, or no file can be made in it; what is there is no regular file; a host does not see it.
+    pub fn can_save(&mut self, path: &Path) -> Result<(), Error> {
+        Ok(self.ranks.can_save(path)?)
+    }
+
     /// Goes on from a file as [`Trainer::restore`] does, every device reading its blocks.
     ///
     /// # Errors

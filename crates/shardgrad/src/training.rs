@@ -2,8 +2,7 @@
 
 use shardgrad_core::{DType, Machine, Mesh};
 use shardgrad_graph::{Loss, MlpSpec, Model, Optimizer, Program, Schedule};
-use shardgrad_planner::{Free, Presets};
-use shardgrad_planner::{LayoutRequest, Options, Preset};
+use shardgrad_planner::{Free, LayoutRequest, Options};
 
 use crate::error::Error;
 use crate::model_file::{LayoutFile, ModelFile};
@@ -130,15 +129,6 @@ impl Training {
         Ok(training)
     }
 
-    /// The request that is planned: `auto` alone frees every axis of any mesh.
-    fn request(&self) -> LayoutRequest {
-        let request = self.request.clone();
-        if request.presets == Presets::Alone(Preset::Auto) {
-            return request.free(Free::All);
-        }
-        request
-    }
-
     /// With the layout of a named value fixed: `pin("grad(x)", "tp: S(0)")`. Axes that are not named fall to the preset.
     ///
     /// # Errors
@@ -181,7 +171,7 @@ impl Training {
     /// # Errors
     /// The model is none, or the layout does not fit it or the mesh.
     pub fn plan(&self, mesh: &Mesh, machine: &Machine) -> Result<Planned, Error> {
-        let planned = Planned::new(self.program()?, mesh, &self.request(), machine, &self.options)?;
+        let planned = Planned::new(self.program()?, mesh, &self.request, machine, &self.options)?;
         Ok(planned.with_spec(self.spec.clone()))
     }
 
@@ -207,7 +197,7 @@ impl Training {
         *training.spec.clip_norm_mut() = None;
         let program = training.program()?;
         training.keep_pins_of(&program);
-        let planned = Planned::new(program, mesh, &training.request(), machine, &training.options)?;
+        let planned = Planned::new(program, mesh, &training.request, machine, &training.options)?;
         Ok(planned.with_spec(training.spec))
     }
 
@@ -231,7 +221,7 @@ impl Training {
         let program = self.spec.forward_program(rows)?;
         let mut training = self.clone();
         training.keep_pins_of(&program);
-        Planned::new(program, mesh, &training.request(), machine, &training.options)
+        Planned::new(program, mesh, &training.request, machine, &training.options)
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::process::ExitCode;
 
-use shardgrad::core::{AxisSet, DType, Mesh};
+use shardgrad::core::{AxisSet, DType, Layout, Mesh, Placement, TensorType};
 use shardgrad::graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, Value};
 use shardgrad::mpi::{self, Collectives, MpiComm, MpiOptions, Universe};
 use shardgrad::runtime::groups::{all_gather, all_reduce};
-use shardgrad::runtime::{Data, Error, Number, Reduce, Trainer, TrainerOptions, World};
+use shardgrad::runtime::{
+    Collective, Communicator as _, Data, Error, Number, Pool, Reduce, Trainer, TrainerOptions,
+    World,
+};
 
 use crate::{matrix, suite};
 
@@ -65,6 +68,17 @@ fn communicator(universe: &Universe) -> Result<(), Error> {
         for shape in [&[2, 4][..], &[2, 4, 3]] {
             suite::gathers_interleave(comm, &line, shape)?;
         }
+    }
+    // What MPI's collectives carry is in none of our messages.
+    let (ty, whole) = (TensorType::new([5], DType::F32), Layout::replicated(1));
+    let pending = whole.with(0, Placement::PendingSum);
+    let sum = Collective::new(&line, &ty, &pending, &whole, universe.rank())?;
+    for collectives in [Collectives::Own, Collectives::Native] {
+        let comm = &mut universe.communicator(options(collectives));
+        let mut ones = Data::F32(vec![1.0; 5]);
+        sum.run_data(comm, None, &mut ones, &mut Pool::default(), false)?;
+        assert_eq!(ones, Data::F32(vec![p as f32; 5]));
+        assert_eq!(comm.traffic().messages > 0, collectives == Collectives::Own);
     }
     // The same bits as on threads, every time.
     let comm = &mut universe.communicator(options(Collectives::Own));

@@ -21,6 +21,7 @@ use super::native::Groups;
 use super::universe::Universe;
 use crate::comm::{
     Call, CollectiveId, Communicator, Incoming, NativeCollectives, Outgoing, Tag, Traffic,
+    check_peer,
 };
 use crate::error::Error;
 use crate::number::{Number, with_number};
@@ -150,13 +151,6 @@ impl MpiComm {
         Ok(all)
     }
 
-    fn check_peer(&self, peer: usize) -> Result<(), Error> {
-        if peer < self.size && peer != self.rank {
-            return Ok(());
-        }
-        Err(Error::NoSuchRank { rank: peer, me: self.rank, size: self.size })
-    }
-
     /// Starts the sends, receives, and waits until the sends have ended.
     fn send_around<T: Wire>(
         &mut self,
@@ -264,12 +258,12 @@ impl Communicator for MpiComm {
         receive: Option<Incoming>,
     ) -> Result<Option<Data>, Error> {
         if let Some(incoming) = &receive {
-            self.check_peer(incoming.from)?;
+            check_peer(self, incoming.from)?;
         }
         let Some(Outgoing { to, tag, payload }) = send else {
             return receive.map(|r| self.inbox.take(&self.comm, self.rank, r)).transpose();
         };
-        self.check_peer(to)?;
+        check_peer(self, to)?;
         self.traffic.messages += 1;
         self.traffic.bytes += payload.bytes() as u64;
         let (dtype, len) = (payload.dtype(), payload.len());

@@ -14,6 +14,7 @@ use crate::collective::Collective;
 use crate::error::Error;
 use crate::executor::{Counted, Executor};
 use crate::inputs::Input;
+use crate::number::Number as _;
 use crate::pool::Pool;
 use crate::ranks::{Command, Reply, obey};
 use crate::tensor::Data;
@@ -113,6 +114,12 @@ impl Process {
         let counts: Vec<Counted> = all.iter().map(from_data).collect();
         self.counts = Some(counts.clone());
         Ok(counts)
+    }
+
+    pub(crate) fn of_first(&mut self, mine: u64) -> Result<u64, Error> {
+        let all = self.comm.gather_all(Data::I64(vec![mine.cast_signed()]))?;
+        let first = all.first().and_then(i64::slice).and_then(<[i64]>::first);
+        Ok(first.map_or(mine, |number| number.cast_unsigned()))
     }
 
     pub(crate) fn together(&mut self, here: Result<(), Error>) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::Write;
 use std::rc::Rc;
 
-use mpi::environment;
+use mpi::environment::{self, Threading};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator as _, CommunicatorCollectives as _, Root as _};
 
@@ -29,15 +29,24 @@ struct Shared {
 }
 
 impl Universe {
-    /// Starts MPI, once in a process. Without `mpirun` the world has one rank.
+    /// Starts MPI, once in a process. Without `mpirun` the world has one rank. A program has other threads (of its runtime,
+    /// of signals), but this one alone calls MPI.
     ///
     /// # Errors
-    /// MPI was started before.
+    /// MPI was started before; the library allows no other threads.
     pub fn start() -> Result<Self, Error> {
-        let mpi = environment::initialize().ok_or(Error::Mpi {
-            problem: "it was started before in this process; start it once, and pass it on"
-                .to_owned(),
-        })?;
+        let wanted = Threading::Funneled;
+        let (mpi, provided) =
+            environment::initialize_with_threading(wanted).ok_or_else(|| Error::Mpi {
+                problem: "it was started before in this process; start it once, and pass it on"
+                    .to_owned(),
+            })?;
+        if provided < wanted {
+            let problem = format!(
+                "the library allows threads as {provided:?} only, {wanted:?} is needed; use a library that was built with threads"
+            );
+            return Err(Error::Mpi { problem });
+        }
         let (failure, world) = (RefCell::new(None), mpi.world());
         let build = super::agree::build();
         Ok(Self(Rc::new(Shared { failure, world, build, _mpi: mpi })))
@@ -157,7 +166,7 @@ impl Drop for Shared {
 /// ```
 ///
 /// # Errors
-/// MPI was started before.
+/// As [`Universe::start`].
 pub fn run<E: fmt::Display>(work: impl FnOnce(&Universe) -> Result<(), E>) -> Result<(), Error> {
     let universe = Universe::start()?;
     if let Err(error) = work(&universe) {
