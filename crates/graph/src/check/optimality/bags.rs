@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn refused(bags: &Bags) -> Fault {
-        total(bags, &LIMITS).err().expect("a fault")
+        total(bags, &LIMITS).expect_err("a fault")
     }
 
     /// x = 1, y = 2, z = 1: 1 + 1 + 5 + 10. In which order, and how much each bag claims, makes no difference.
