@@ -167,14 +167,13 @@ fn case_c7_a_save_that_fails_leaves_the_old_checkpoint_whole() {
     let saved = Checkpoint::of(&mut one, "a", 1).unwrap();
     let path = path("c7");
     saved.write(&path).unwrap();
-    // Where the new file would be made there is something else.
-    let mut partial = path.clone().into_os_string();
-    partial.push(".partial");
-    std::fs::create_dir(&partial).unwrap();
+    // No file can be made beside one whose name is as long as names may be.
+    let long = path.with_file_name("c7-".repeat(80));
+    std::fs::copy(&path, &long).unwrap();
     let next = Checkpoint::of(&mut one, "b", 2).unwrap();
-    next.write(&path).unwrap_err();
-    assert_eq!(Checkpoint::read(&path).unwrap(), saved);
-    std::fs::remove_dir(&partial).unwrap();
+    next.write(&long).unwrap_err();
+    assert_eq!(Checkpoint::read(&long).unwrap(), saved);
+    std::fs::remove_file(long).unwrap();
     // A file that was cut off anywhere is taken for none.
     let bytes = std::fs::read(&path).unwrap();
     for length in 0..bytes.len() {
