@@ -333,28 +333,30 @@ impl Descent<'_> {
     /// The best assignment that was found, unless none was; `lower` bounds the leading field.
     fn run(&mut self, lower: Packed) -> Option<(Packed, Vec<u32>)> {
         let mut best: Option<(Packed, Vec<u32>)> = None;
-        for _ in 0..ROUNDS {
-            let before = best.as_ref().map(|(cost, _)| *cost);
-            for free in self.free_together() {
-                let kept = self.kept(&free);
-                let mut small = restrict(&self.whole.network, &kept);
-                let Ok(Solution { cost, assignment, .. }) = eliminate(&mut small, BUCKET_LIMIT)
-                else {
-                    continue;
-                };
-                if best.as_ref().is_some_and(|(least, _)| *least <= cost) {
-                    continue;
-                }
+        let sets = self.free_together();
+        // Turns since the last gain. Once all other sets were free in vain, nothing is left to try.
+        let mut idle = 0;
+        for free in sets.iter().cycle().take(ROUNDS * sets.len()) {
+            let kept = self.kept(free);
+            let mut small = restrict(&self.whole.network, &kept);
+            let found = eliminate(&mut small, BUCKET_LIMIT).ok();
+            let gain =
+                |found: &Solution| best.as_ref().is_none_or(|(least, _)| found.cost < *least);
+            if let Some(Solution { cost, assignment, .. }) = found.filter(gain) {
                 let values = assignment.iter().zip(&kept);
                 let assignment: Vec<u32> = values.map(|(&v, kept)| kept[v as usize]).collect();
                 for held in &mut self.held {
                     held.hold(self.whole, &self.read, &assignment);
                 }
                 best = Some((cost, assignment));
+                idle = 0;
+                if self.whole.scale.units(cost) == lower {
+                    break;
+                }
+            } else {
+                idle += 1;
             }
-            let reached = |(cost, _): &(Packed, _)| self.whole.scale.units(*cost) == lower;
-            if best.as_ref().map(|(cost, _)| *cost) == before || best.as_ref().is_some_and(reached)
-            {
+            if best.is_some() && idle + 1 >= sets.len() {
                 break;
             }
         }

@@ -5,8 +5,6 @@
 //! sets of layouts that the readers may want together: the root meets the set, and each reader meets the set, but no
 //! longer each other.
 
-use std::rc::Rc;
-
 use shardgrad_graph::NodeId;
 use smallvec::SmallVec;
 
@@ -92,8 +90,11 @@ impl Builder<'_> {
         fixed: &LayoutSet,
         scope: &[VarId],
     ) -> Vec<Packed> {
-        let size: usize = scope.iter().map(|&v| self.network.domain(v)).product();
-        let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, scope.len());
+        let extents: SmallVec<[usize; 8]> = scope.iter().map(|&v| self.network.domain(v)).collect();
+        let mut strides: SmallVec<[usize; 8]> = SmallVec::from_elem(1, scope.len());
+        for at in (1..scope.len()).rev() {
+            strides[at - 1] = strides[at] * extents[at];
+        }
         let position = |r: &Reading| scope.iter().position(|&v| v == r.var);
         let lookup: Vec<(usize, &[LayoutId])> = readers
             .iter()
@@ -101,27 +102,43 @@ impl Builder<'_> {
             .collect();
         let start = &*self.projections[root.projection as usize];
         let start_at = self.constant(&root).map_or_else(|| position(&root), |_| None);
-        let mut entries = Vec::with_capacity(size);
-        // Sets repeat as the root runs; the last one is kept.
-        let mut last: Option<(LayoutSet, Rc<[Packed]>)> = None;
-        for _ in 0..size {
+        // A set's costs are looked up once and written for all layouts that the root may have.
+        let column = start_at.filter(|&at| readers.iter().all(|r| r.var != scope[at]));
+        let mut entries = vec![0; extents.iter().product()];
+        let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, scope.len());
+        let mut index = 0;
+        loop {
             let wanted = lookup.iter().map(|(at, layouts)| layouts[digits[*at]]);
-            let set = layout_set(wanted.chain(fixed.iter().copied()));
-            let costs = match last.take() {
-                Some((known, costs)) if known == set => costs,
-                _ => graph.cover(&set),
-            };
-            entries.push(costs[usize::from(start[start_at.map_or(0, |at| digits[at])])]);
-            last = Some((set, costs));
-            for at in (0..scope.len()).rev() {
+            let costs = graph.cover(&layout_set(wanted.chain(fixed.iter().copied())));
+            match column {
+                Some(at) => {
+                    let column = entries[index..].iter_mut().step_by(strides[at]);
+                    for (entry, &layout) in column.zip(start) {
+                        *entry = costs[usize::from(layout)];
+                    }
+                }
+                None => {
+                    entries[index] = costs[usize::from(start[start_at.map_or(0, |at| digits[at])])];
+                }
+            }
+            let mut at = scope.len();
+            loop {
+                if at == 0 {
+                    return entries;
+                }
+                at -= 1;
+                if Some(at) == column {
+                    continue;
+                }
                 digits[at] += 1;
-                if digits[at] < self.network.domain(scope[at]) {
+                index += strides[at];
+                if digits[at] < extents[at] {
                     break;
                 }
+                index -= strides[at] * extents[at];
                 digits[at] = 0;
             }
         }
-        entries
     }
 
     /// The same with a variable for the set of layouts, so that readers only meet in it.
