@@ -9,7 +9,6 @@
 //! A broadcast's operand is read at other places than the chunk's, so no step of the group may write it.
 
 use shardgrad_core::DType;
-use shardgrad_core::ops::Const;
 use shardgrad_graph::SlotId;
 use smallvec::SmallVec;
 
@@ -17,7 +16,7 @@ use crate::error::Error;
 use crate::kernels::broadcast::Repeat;
 use crate::kernels::elementwise::{Functions, zip};
 use crate::kernels::gemm::Gemm;
-use crate::kernels::{Binary, Kernel, constant};
+use crate::kernels::{Binary, Kernel};
 use crate::number::{Number, checked, with_number};
 use crate::slots::Slots;
 use crate::tensor::Data;
@@ -63,20 +62,13 @@ enum MemberWork {
         scalar: SlotId,
         right: bool,
     },
-    /// x ± c·y or c·y ± x; its operands are y and then x, unless x is in the result's place.
+    /// x ± c·y or c·y ± x, with a scalar c in such a slot; its operands are y and then x, unless x is in the result's place.
     Multiple {
         multiply: &'static str,
-        factor: Factor,
+        scalar: SlotId,
         subtract: bool,
         first: bool,
     },
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Factor {
-    Const(Const),
-    /// A scalar that the group only reads.
-    Slot(SlotId),
 }
 
 /// What a step offers to a group.
@@ -218,11 +210,7 @@ fn multiple(
     at: usize,
     places: &[Place],
 ) -> Option<(usize, MemberWork, SmallVec<[usize; 2]>)> {
-    let factor = match ops[at].work {
-        MemberWork::Scalar { binary: Binary::Mul, scalar, .. } => Factor::Slot(scalar),
-        MemberWork::Kernel(Kernel::Scale(c)) => Factor::Const(c),
-        _ => return None,
-    };
+    let MemberWork::Scalar { binary: Binary::Mul, scalar, .. } = ops[at].work else { return None };
     let (value, multiply, y) = (ops[at].result, ops[at].name, *ops[at].operands.first()?);
     let reads = |op: &Member| op.operands.iter().filter(|&&o| o == value).count();
     let sum = ops.iter().position(|op| reads(op) > 0)?;
@@ -238,7 +226,7 @@ fn multiple(
     let x = operands.iter().copied().find(|&o| o != value).filter(|_| fits)?;
     let (first, subtract) = (operands[0] == value, *binary == Binary::Sub);
     let operands = [y].into_iter().chain([x].into_iter().filter(|x| x != result)).collect();
-    Some((sum, MemberWork::Multiple { multiply, factor, subtract, first }, operands))
+    Some((sum, MemberWork::Multiple { multiply, scalar, subtract, first }, operands))
 }
 
 /// Makes x ± c·y, or c·y ± x; without an x of its own, with the result's elements.
@@ -315,19 +303,16 @@ impl Fused {
                         let scalar = first_of(slots, *scalar).unwrap_or_default();
                         binary.with_scalar(op.name, scalar, *right, target, a)?;
                     }
-                    MemberWork::Multiple { multiply, factor, subtract, first } => {
+                    MemberWork::Multiple { multiply, scalar, subtract, first } => {
                         let operand = |o: &usize| &values[*o][within(*o)];
-                        let factor = match factor {
-                            Factor::Const(c) => constant(multiply, *c)?,
-                            Factor::Slot(slot) => first_of(slots, *slot).unwrap_or_default(),
-                        };
-                        if let Some(y) = op.operands.first().map(operand) {
+                        if let (Some(y), Some(c)) = (op.operands.first(), first_of(slots, *scalar))
+                        {
                             let (mut in_product, mut overflow) = (false, false);
                             add_multiple(
-                                factor,
+                                c,
                                 (*subtract, *first),
                                 target,
-                                (y, op.operands.get(1).map(operand)),
+                                (operand(y), op.operands.get(1).map(operand)),
                                 (&mut in_product, &mut overflow),
                             );
                             checked(in_product, multiply, T::DTYPE)?;

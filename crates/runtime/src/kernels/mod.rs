@@ -377,7 +377,7 @@ fn wrong(op: &'static str, found: DType, expected: DType) -> Error {
 }
 
 /// A constant in an element type: floats are rounded, integers must be exact.
-pub(crate) fn constant<T: Number>(op: &'static str, c: Const) -> Result<T, Error> {
+fn constant<T: Number>(op: &'static str, c: Const) -> Result<T, Error> {
     let value = T::from_f64(c.value());
     if T::DTYPE.is_float() || value.to_f64() == c.value() {
         Ok(value)
