@@ -14,10 +14,10 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::kernels::broadcast::Repeat;
-use crate::kernels::elementwise::{Functions, zip};
+use crate::kernels::elementwise::Functions;
 use crate::kernels::gemm::Gemm;
 use crate::kernels::{Binary, Kernel};
-use crate::number::{Number, checked, with_number};
+use crate::number::{Number, with_number};
 use crate::slots::Slots;
 use crate::tensor::Data;
 
@@ -61,13 +61,6 @@ enum MemberWork {
         binary: Binary,
         scalar: SlotId,
         right: bool,
-    },
-    /// x ± c·y or c·y ± x, with a scalar c in such a slot; its operands are y and then x, unless x is in the result's place.
-    Multiple {
-        multiply: &'static str,
-        scalar: SlotId,
-        subtract: bool,
-        first: bool,
     },
 }
 
@@ -151,7 +144,7 @@ impl Group {
             let result = place(candidate.result);
             ops.push(Member { name: candidate.name, work, result, operands });
         }
-        let ops = fold_multiples(fold_scalars(ops, &places), &places);
+        let ops = fold_scalars(ops, &places);
         let scratch = (0..scratch).map(|_| Data::zeros(dtype, CHUNK.min(len))).collect();
         Some(Fused { dtype, len, ops, places, scratch })
     }
@@ -187,63 +180,6 @@ fn fold_scalars(mut ops: Vec<Member>, places: &[Place]) -> Vec<Member> {
         }
     }
     ops
-}
-
-/// A multiple that one sum or difference reads is made there: in one pass, rounded as in two.
-fn fold_multiples(mut ops: Vec<Member>, places: &[Place]) -> Vec<Member> {
-    let mut at = 0;
-    while at < ops.len() {
-        match multiple(&ops, at, places) {
-            Some((sum, work, operands)) => {
-                (ops[sum].work, ops[sum].operands) = (work, operands);
-                ops.remove(at);
-            }
-            None => at += 1,
-        }
-    }
-    ops
-}
-
-/// The sum or difference that alone reads the multiple at a place, and what it becomes.
-fn multiple(
-    ops: &[Member],
-    at: usize,
-    places: &[Place],
-) -> Option<(usize, MemberWork, SmallVec<[usize; 2]>)> {
-    let MemberWork::Scalar { binary: Binary::Mul, scalar, .. } = ops[at].work else { return None };
-    let (value, multiply, y) = (ops[at].result, ops[at].name, *ops[at].operands.first()?);
-    let reads = |op: &Member| op.operands.iter().filter(|&&o| o == value).count();
-    let sum = ops.iter().position(|op| reads(op) > 0)?;
-    let Member { work, result, operands, .. } = &ops[sum];
-    let MemberWork::Kernel(Kernel::Binary(binary @ (Binary::Add | Binary::Sub))) = work else {
-        return None;
-    };
-    let fits = matches!(places[value], Place::Scratch(_))
-        && ops.iter().filter(|op| op.result == value).count() == 1
-        && ops.iter().map(reads).sum::<usize>() == 1
-        // It is read later than it was: nobody writes it before, nor does the sum.
-        && ops.get(at..=sum)?.iter().all(|op| op.result != y);
-    let x = operands.iter().copied().find(|&o| o != value).filter(|_| fits)?;
-    let (first, subtract) = (operands[0] == value, *binary == Binary::Sub);
-    let operands = [y].into_iter().chain([x].into_iter().filter(|x| x != result)).collect();
-    Some((sum, MemberWork::Multiple { multiply, scalar, subtract, first }, operands))
-}
-
-/// Makes x ± c·y, or c·y ± x; without an x of its own, with the result's elements.
-fn add_multiple<T: Number>(
-    c: T,
-    (subtract, first): (bool, bool),
-    result: &mut [T],
-    (y, x): (&[T], Option<&[T]>),
-    (in_product, overflow): (&mut bool, &mut bool),
-) {
-    let mut times = |y: T| y.mul(c, in_product);
-    match (subtract, first) {
-        (false, false) => zip(result, x, Some(y), |x, y| x.add(times(y), overflow)),
-        (false, true) => zip(result, x, Some(y), |x, y| times(y).add(x, overflow)),
-        (true, false) => zip(result, x, Some(y), |x, y| x.sub(times(y), overflow)),
-        (true, true) => zip(result, x, Some(y), |x, y| times(y).sub(x, overflow)),
-    }
 }
 
 impl Fused {
@@ -300,24 +236,9 @@ impl Fused {
                     MemberWork::Scalar { binary, scalar, right } => {
                         let a = op.operands.first().filter(|&&o| o != op.result);
                         let a = a.map(|&o| &values[o][within(o)]);
-                        let scalar = first_of(slots, *scalar).unwrap_or_default();
+                        let scalar = T::slice(slots.data(*scalar)).and_then(<[T]>::first);
+                        let scalar = scalar.copied().unwrap_or_default();
                         binary.with_scalar(op.name, scalar, *right, target, a)?;
-                    }
-                    MemberWork::Multiple { multiply, scalar, subtract, first } => {
-                        let operand = |o: &usize| &values[*o][within(*o)];
-                        if let (Some(y), Some(c)) = (op.operands.first(), first_of(slots, *scalar))
-                        {
-                            let (mut in_product, mut overflow) = (false, false);
-                            add_multiple(
-                                c,
-                                (*subtract, *first),
-                                target,
-                                (operand(y), op.operands.get(1).map(operand)),
-                                (&mut in_product, &mut overflow),
-                            );
-                            checked(in_product, multiply, T::DTYPE)?;
-                            checked(overflow, op.name, T::DTYPE)?;
-                        }
                     }
                     MemberWork::Kernel(kernel) => {
                         let mut operands: SmallVec<[Option<&[T]>; 2]> = SmallVec::new();
@@ -335,9 +256,4 @@ impl Fused {
         }
         Ok(())
     }
-}
-
-/// The scalar in a slot.
-fn first_of<T: Number>(slots: &Slots, slot: SlotId) -> Option<T> {
-    T::slice(slots.data(slot)).and_then(<[T]>::first).copied()
 }

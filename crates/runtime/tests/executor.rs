@@ -8,8 +8,8 @@ use common::{Dice, leaf_values, random_plan};
 use shardgrad_core::ops::{Role, catalog};
 use shardgrad_core::{DType, Mesh, Op};
 use shardgrad_graph::{
-    Activation, Graph, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program, Value, Var,
-    eval, memory,
+    Activation, Graph, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program, Value, eval,
+    memory,
 };
 use shardgrad_runtime::{Buffers, Trainer, TrainerOptions};
 
@@ -261,58 +261,6 @@ fn einsums_of_any_form_are_the_oracles() {
             }
         }
     }
-}
-
-/// Multiples that sums and differences read are made in the same pass: to the last bit what op by op gives.
-#[test]
-fn multiples_in_sums_are_rounded_as_by_themselves() {
-    let g = Graph::new("multiples", DType::F32);
-    let param = |name| g.param(name, [50, 30]).unwrap();
-    let (x, y, w, v) = (param("x"), param("y"), param("w"), param("v"));
-    fn times(y: Var<'_>) -> Var<'_> {
-        y.scale(0.3).unwrap()
-    }
-    let twice = times(x);
-    let values = [
-        x.sub(times(y)),
-        times(y).sub(x),
-        x.add(times(y)),
-        times(y).add(x),
-        x.sub(times(x)),
-        times(x).add(times(y)),
-        twice.sub(y),
-        twice.add(times(twice)),
-        times(y).mul(x),
-    ];
-    for (i, value) in values.into_iter().enumerate() {
-        g.output(&format!("o{i}"), value.unwrap(), OutputRole::Value).unwrap();
-    }
-    // In place; the second reads the first's old value.
-    for (name, leaf, new) in [("v", v, v.sub(times(w))), ("w", w, w.sub(times(y)))] {
-        g.output(name, new.unwrap(), OutputRole::Update { of: leaf.id() }).unwrap();
-    }
-    let program = g.finish();
-    let leaves: BTreeMap<String, Value> = leaf_values(&program)
-        .into_iter()
-        .map(|(name, value)| {
-            let elements = value.to_f64s();
-            (name, Value::from_fn(&value.ty(), |i| (elements[i] * 0.37 + i as f64 / 7.0).sin()))
-        })
-        .collect();
-    let plan = random_plan(&program, &"a=1".parse().unwrap(), &mut Dice(3));
-    let outputs = [Buffers::Keep, Buffers::Free].map(|buffers| {
-        let options = TrainerOptions { buffers, ..TrainerOptions::default() };
-        let (mut trainer, report) = run(&plan, &leaves, options);
-        let values = program.outputs.iter().map(|output| match output.role {
-            OutputRole::Update { .. } => trainer.gather(&output.name).unwrap().to_f64s(),
-            _ => report.outputs[&output.name].to_f64s(),
-        });
-        values.collect::<Vec<_>>()
-    });
-    assert_eq!(outputs[0], outputs[1]);
-    let (x, y) = (leaves["x"].to_f64s()[7] as f32, leaves["y"].to_f64s()[7] as f32);
-    assert_eq!(outputs[0][0][7], f64::from(x - 0.3 * y));
-    assert_eq!(outputs[0][1][7], f64::from(0.3 * y - x));
 }
 
 fn text(plan: &Plan) -> String {
