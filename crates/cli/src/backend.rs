@@ -141,7 +141,13 @@ impl Backend {
                 Err(Failure { code, message, known: Known::Here }) => {
                     universe.abort(&message, i32::from(code))
                 }
-                result => result,
+                // `mpirun` ends the others when the first of them is gone: all wait until it is said.
+                Err(failure) => {
+                    failure.say();
+                    universe.barrier();
+                    Err(Failure { known: Known::Elsewhere, ..failure })
+                }
+                Ok(()) => Ok(()),
             },
         }
     }

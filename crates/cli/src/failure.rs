@@ -30,7 +30,7 @@ pub(crate) enum Known {
     /// All, and this one says it.
     #[cfg(feature = "mpi")]
     Everywhere,
-    /// All, and another one says it.
+    /// All, and another one says it, or it is said already.
     #[cfg(feature = "mpi")]
     Elsewhere,
 }
@@ -55,14 +55,14 @@ impl Failure {
         Self::new(INTERRUPTED, message)
     }
 
-    /// Whether this process says it.
-    pub(crate) fn is_said_here(&self) -> bool {
+    /// Says it on standard error, if this process is the one to.
+    pub(crate) fn say(&self) {
         match self.known {
-            Known::Here => true,
+            Known::Here => eprintln!("shardgrad: {}", self.message),
             #[cfg(feature = "mpi")]
-            Known::Everywhere => true,
+            Known::Everywhere => eprintln!("shardgrad: {}", self.message),
             #[cfg(feature = "mpi")]
-            Known::Elsewhere => false,
+            Known::Elsewhere => {}
         }
     }
 

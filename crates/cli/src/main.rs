@@ -44,9 +44,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if failure.is_said_here() {
-                eprintln!("shardgrad: {}", failure.message);
-            }
+            failure.say();
             ExitCode::from(failure.code)
         }
     }
