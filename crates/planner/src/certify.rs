@@ -29,6 +29,10 @@ pub fn certificate(
         let because = format!("its bags have {entries} entries, more than can be looked at");
         return Certificate::None { because };
     }
+    if found.cost.contains(&u64::MAX) {
+        let because = "the plan costs more than can be counted".to_owned();
+        return Certificate::None { because };
+    }
     let (bags, axes) = match found.proof {
         Proof::Whole(trace) => (bags(trace, found.sets, |m| found.scale.split(m)), Vec::new()),
         Proof::Axes(traces) => {

@@ -115,7 +115,8 @@ fn plan_free(
             || problem.scale.pack(plan.cost(&options.prices(mesh))) == solution.cost,
         "the plan costs what the search found"
     );
-    let optimal = solution.lower == solution.cost && problem.scale.leads_exactly();
+    let counted = !plan.cost(&options.prices(mesh)).contains(&u64::MAX);
+    let optimal = counted && solution.lower == solution.cost && problem.scale.leads_exactly();
     let totals = plan.totals();
     // The bound is on all bytes. Those of scalars are the plan's own, at most.
     let lower_bound_bytes = match options.objective {

@@ -350,3 +350,39 @@ fn a_bound_that_is_made_axis_by_axis_holds_and_claims_no_more() {
     let text = serde_json::to_string(&planned.certificate).unwrap();
     assert_eq!(serde_json::from_str::<Certificate>(&text).unwrap(), planned.certificate);
 }
+
+/// Where bytes are counted in larger units, equal units are no equal bytes.
+#[test]
+fn a_scale_that_rounds_bytes_proves_no_optimum() {
+    let program = mlp(8, &[4, 6, 4], Loss::Mse, "sgd");
+    let m = mesh("x=2");
+    let planned = plan(&program, &m, &"replicated".parse().unwrap(), &Options::default()).unwrap();
+    let mut rounded = bound(&planned);
+    // Nothing is sent, so that all claims stay as they are.
+    assert_eq!(rounded.cost[0], 0);
+    for dropped in [0, 4] {
+        rounded.scale.dropped[0] = dropped;
+        let certificate = Certificate::Bound(Box::new(rounded.clone()));
+        let verdict = verify(&planned.plan, &program, &certificate);
+        let Verdict::Proven(proof) = verdict else { panic!("{verdict:?}") };
+        assert_eq!(proof.optimal, dropped == 0);
+    }
+}
+
+/// Costs that run off the scale are equal whatever they are.
+#[test]
+fn a_cost_that_cannot_be_counted_is_not_certified() {
+    let program = mlp(8, &[4, 6, 4], Loss::Mse, "sgd");
+    let m = mesh("x=2");
+    let options = Options { objective: Objective::Time, ..Options::default() };
+    let planned = plan(&program, &m, &"data".parse().unwrap(), &options).unwrap();
+    let mut bad = bound(&planned);
+    bad.space.machine.flops = 1e-9;
+    let prices = Options { machine: bad.space.machine.clone(), ..options.clone() };
+    bad.cost = planned.plan.cost(&prices.prices(&m));
+    bad.lower = bad.cost;
+    assert_eq!(bad.cost[0], u64::MAX);
+    assert_eq!(refusal(&planned.plan, &program, bad), Some("C065"));
+    let again = plan(&program, &m, &"data".parse().unwrap(), &prices).unwrap();
+    assert!(matches!(again.certificate, Certificate::None { .. }));
+}

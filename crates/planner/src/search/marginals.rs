@@ -39,6 +39,7 @@ pub fn marginals(network: &mut Network, done: &Eliminated) -> Vec<Rc<[Packed]>> 
         };
         let mut key: Vec<u32> = scope.iter().map(|&v| network.domains[v as usize]).collect();
         key.extend(place(var));
+        key.extend(u32::try_from(factors.len()));
         for factor in factors.iter().chain(done.senders[i].iter().map(|&s| &done.sent[s])) {
             key.extend([u32::MAX, factor.table]);
             key.extend(places(factor));

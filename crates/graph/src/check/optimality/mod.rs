@@ -118,7 +118,7 @@ fn verify_bound(plan: &Plan, program: &Program, bound: &Bound) -> Result<Proof, 
     if !weights.are_sound() || space.machine.validate().is_err() {
         return malformed("has a scale or a machine that no cost can be counted with");
     }
-    if !bound.bags.sets.is_sorted() {
+    if bound.axes.iter().chain([&bound.bags]).any(|bags| !bags.sets.is_sorted()) {
         return malformed("names values out of order");
     }
     in_space(plan, program, bound)?;
@@ -128,6 +128,9 @@ fn verify_bound(plan: &Plan, program: &Program, bound: &Bound) -> Result<Proof, 
         let (found, said) = (show(cost), show(bound.cost));
         let message = format!("the plan costs {found}, but its certificate says {said}");
         return Err(refuted("C064", message));
+    }
+    if cost.contains(&u64::MAX) {
+        return Err(refuted("C065", "the plan costs more than can be counted".to_owned()));
     }
     let pins = pins(plan, program);
     let by_axes = !bound.axes.is_empty();
@@ -180,8 +183,8 @@ fn verify_bound(plan: &Plan, program: &Program, bound: &Bound) -> Result<Proof, 
         return Err(refuted("C063", message));
     }
     let packed = weights.pack(cost);
-    let exact = weights.dropped[1] == 0;
-    let least = lower >> weights.shift[0];
+    let exact = weights.dropped[..2] == [0; 2];
+    let least = (lower >> weights.shift[0]) << weights.dropped[0];
     Ok(Proof {
         objective: space.objective,
         cost,
