@@ -5,7 +5,7 @@
 //! the update of w1`. Ids stand only where that would be said of two values.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use shardgrad_core::Op;
 use shardgrad_core::ops::Role;
@@ -24,7 +24,8 @@ pub struct Names<'a> {
     own: Vec<Option<&'a str>>,
     /// The leaves that values replace, by name.
     next: HashMap<NodeId, &'a str>,
-    loss: Option<NodeId>,
+    /// The scalars that become the loss by scalar steps only, and the loss.
+    loss: HashSet<NodeId>,
     near: OnceCell<Near>,
 }
 
@@ -74,8 +75,7 @@ impl<'a> Names<'a> {
                 own[output.node.index()].get_or_insert(&output.name);
             }
         }
-        let loss = program.outputs.iter().find(|o| o.role == OutputRole::Loss).map(|o| o.node);
-        Self { program, own, next, loss, near: OnceCell::new() }
+        Self { program, own, next, loss: into_loss(program), near: OnceCell::new() }
     }
 
     /// The name that the program gives a value, or an output that is none of a leaf's next value.
@@ -121,29 +121,37 @@ impl<'a> Names<'a> {
 
     /// A name that tells what the value is.
     fn known(&self, id: NodeId) -> Option<String> {
-        let node = self.program.node(id);
         if let Some(name) = self.own[id.index()] {
             return Some(name.to_owned());
         }
         if let Some(leaf) = self.next.get(&id) {
             return Some(format!("{NEXT}{leaf}"));
         }
-        if node.ty.rank() == 0 && self.loss.is_some_and(|loss| self.leads_to(id, loss)) {
+        if self.loss.contains(&id) {
             return Some("loss".to_owned());
         }
         self.derived(id)
     }
 
-    /// Whether a scalar becomes another by scalar steps only.
-    fn leads_to(&self, from: NodeId, to: NodeId) -> bool {
-        let node = self.program.node(to);
-        from == to
-            || (node.ty.rank() == 0
-                && node.operands.iter().any(|&operand| self.leads_to(from, operand)))
+    /// The name that a layer's contractions and their sums give to a value. The gradient of a value that several layers read
+    /// has that of the first term that has one.
+    fn derived(&self, id: NodeId) -> Option<String> {
+        let (mut terms, mut seen) = (vec![id], HashSet::new());
+        while let Some(term) = terms.pop() {
+            let node = self.program.node(term);
+            if matches!((&node.op, node.phase), (Op::Add, Phase::Backward)) {
+                if seen.insert(term) {
+                    terms.extend(node.operands.iter().rev());
+                }
+            } else if let Some(name) = self.of_layer(term) {
+                return Some(name);
+            }
+        }
+        None
     }
 
-    /// The name that a layer's contractions and their sums give to a value.
-    fn derived(&self, id: NodeId) -> Option<String> {
+    /// The name that a layer gives to a value.
+    fn of_layer(&self, id: NodeId) -> Option<String> {
         let program = self.program;
         let node = program.node(id);
         let known = |n: NodeId| self.own[n.index()];
@@ -165,8 +173,6 @@ impl<'a> Names<'a> {
                 }
                 Some(format!("grad(input of {})", known(layer.output)?))
             }
-            // The gradient of a value that several layers read.
-            (Op::Add, _, Phase::Backward) => node.operands.iter().find_map(|&o| self.derived(o)),
             (Op::Add, _, Phase::Forward) => {
                 let layer = program.layers.iter().find(|l| self.adds_bias(id, l.bias))?;
                 let input = known(layer.input).unwrap_or("…");
@@ -249,6 +255,20 @@ impl<'a> Names<'a> {
     }
 }
 
+/// The scalars that become the loss by scalar steps only, and the loss.
+fn into_loss(program: &Program) -> HashSet<NodeId> {
+    let scalar = |id: &NodeId| program.node(*id).ty.rank() == 0;
+    let loss = program.outputs.iter().find(|o| o.role == OutputRole::Loss).map(|o| o.node);
+    let mut found = HashSet::new();
+    let mut left: Vec<NodeId> = loss.into_iter().filter(scalar).collect();
+    while let Some(id) = left.pop() {
+        if found.insert(id) {
+            left.extend(program.node(id).operands.iter().copied().filter(scalar));
+        }
+    }
+    found
+}
+
 impl Near {
     /// The nearest names along operands and along users, the first of those that are equally near.
     fn of(names: &Names<'_>) -> Self {
@@ -320,7 +340,8 @@ impl Near {
 mod tests {
     use super::*;
     use crate::optim::Optimizer;
-    use crate::{Activation, LayerSpec, Loss, MlpSpec};
+    use crate::{Activation, Graph, LayerSpec, Loss, MlpSpec};
+    use shardgrad_core::DType;
 
     fn program() -> Program {
         let layer = |inputs, outputs| LayerSpec {
@@ -371,6 +392,31 @@ mod tests {
         assert!(scales.iter().filter(|(_, op)| op.starts_with("`scale(")).count() > 1);
         assert!(!scales.iter().any(|(_, op)| op.starts_with("`scale(") && op.contains('%')));
         assert_eq!(names.op(program.named("h0").unwrap()), "`relu` for `h0`");
+    }
+
+    /// Scalars that are added to themselves over and over have 2^60 ways to the loss, and sums of gradients are deep.
+    #[test]
+    fn tangled_and_deep_sums_are_named() {
+        let g = Graph::new("tangle", DType::F32);
+        let mut sum = g.input("x", [2, 2]).unwrap().sum(&[0, 1]).unwrap();
+        let first = sum.id();
+        for _ in 0..60 {
+            sum = sum.add(sum).unwrap();
+        }
+        g.output("y", sum, OutputRole::Loss).unwrap();
+        let w = g.param("w", [2]).unwrap();
+        g.set_phase(Phase::Backward);
+        let mut deep = w;
+        let mut last = w.id();
+        for _ in 0..50_000 {
+            last = deep.id();
+            deep = deep.add(w).unwrap();
+        }
+        g.output("deep", deep, OutputRole::Value).unwrap();
+        let program = g.finish();
+        let names = Names::new(&program);
+        assert_eq!(names.value(first), "`loss`");
+        assert!(names.value(last).starts_with("`add` before `deep`"), "{}", names.value(last));
     }
 
     /// What updates all parameters is said of none.
