@@ -85,14 +85,15 @@ pub(crate) fn optimal(plan: &PlanReport) -> String {
         "yes".to_owned()
     } else if plan.optimal {
         "yes, not certified".to_owned()
-    } else if plan.lower_bound_bytes == plan.totals.bytes_per_device {
-        "yes, by bytes".to_owned()
-    } else if let ("time", Some(gap)) = (plan.objective.as_str(), plan.certificate.gap) {
-        format!("within {}", seconds(gap as f64 * 1e-15))
-    } else if plan.lower_bound_bytes > 0 {
-        format!("≥ {}", bytes(plan.lower_bound_bytes))
     } else {
-        "not known".to_owned()
+        match (plan.objective.as_str(), plan.certificate.gap) {
+            ("volume", _) if plan.lower_bound_bytes == plan.totals.bytes_per_device => {
+                "yes, by bytes".to_owned()
+            }
+            ("volume", _) => format!("≥ {}", bytes(plan.lower_bound_bytes)),
+            ("time", Some(gap)) => format!("within {}", seconds(gap as f64 * 1e-15)),
+            _ => "not known".to_owned(),
+        }
     }
 }
 
@@ -322,6 +323,26 @@ mod tests {
         assert_eq!(bar(0, 10), "");
         assert_eq!(bar(0, 0), "");
         assert_eq!(bar(u64::MAX, u64::MAX).chars().count(), 10);
+    }
+
+    #[test]
+    fn what_is_known_of_the_optimum_is_said_under_each_objective() {
+        let training = crate::request::digits().layout("megatron").unwrap();
+        let (mesh, machine) = ("p=2".parse().unwrap(), shardgrad::core::Machine::default());
+        let mut plan = training.plan(&mesh, &machine).unwrap().report();
+        assert_eq!(optimal(&plan), "yes");
+        plan.certificate.proves_optimal = false;
+        assert_eq!(optimal(&plan), "yes, not certified");
+        plan.optimal = false;
+        assert_eq!(optimal(&plan), "yes, by bytes");
+        plan.lower_bound_bytes = 512;
+        assert_eq!(optimal(&plan), "≥ 512 B");
+        plan.objective = "time".to_owned();
+        plan.certificate.gap = Some(3_000_000_000);
+        assert_eq!(optimal(&plan), "within 3.0 µs");
+        plan.objective = "memory".to_owned();
+        plan.lower_bound_bytes = plan.totals.bytes_per_device;
+        assert_eq!(optimal(&plan), "not known");
     }
 
     #[test]
