@@ -53,10 +53,11 @@ pub struct Prices<'a> {
     pub machine: &'a Machine,
 }
 
-/// Bytes that no rank exceeds in any transition of a tensor.
+/// Bytes that no rank exceeds in a transition of a tensor that is cut along its longest dim.
 ///
-/// That is twice a tensor whose parts are all as large as the largest. A part is cut along the longest dim; what the other
-/// dims span together is at most n^((r−1)/r).
+/// That is twice a tensor whose parts are all as large as the largest; what the other dims span together is at most
+/// n^((r−1)/r). A tensor cut along a dim that is shorter than the axis can take more: a rank that holds all of it sends it
+/// p−1 times.
 #[must_use]
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn most_sent(mesh: &Mesh, ty: &TensorType) -> u128 {
