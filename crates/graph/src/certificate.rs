@@ -25,7 +25,10 @@
 //!   in the order in which they first do, and costs the least of their parts;
 //! * the step of a value from placement p to q on an axis costs the least of any path between two layouts that have p
 //!   and q there, unless on some path the steps of its axes would so add up to more than it costs: then the least, over such
-//!   paths, of that cost times what the path costs, divided by what its steps add up to, rounded down.
+//!   paths, of that cost times what the path costs, divided by what its steps add up to, rounded down (0 if the product
+//!   exceeds 128 bits).
+//!
+//! Minima of an axis's bags are units of the leading field.
 
 use serde::{Deserialize, Serialize};
 use shardgrad_core::price::Fields;

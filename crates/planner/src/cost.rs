@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 pub use shardgrad_core::price::Fields;
-use shardgrad_graph::certificate::Weights;
+use shardgrad_graph::certificate::{IMPOSSIBLE, Weights};
 
 /// What a plan costs, most important first.
 #[derive(
@@ -39,16 +39,13 @@ impl Cost {
 pub type Packed = u128;
 
 /// No plan. The sum of several such costs does not overflow.
-pub const INFINITE: Packed = 1 << 122;
+pub const INFINITE: Packed = IMPOSSIBLE;
 
 const BITS: u32 = 120;
 
 /// Where each field lies in a packed cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scale {
-    shift: [u32; 4],
-    dropped: [u32; 4],
-}
+pub struct Scale(Weights);
 
 impl Scale {
     /// The scale for sums of at most so many addends that never exceed these bounds.
@@ -69,52 +66,49 @@ impl Scale {
         for field in (0..3).rev() {
             shift[field] = shift[field + 1] + bits[field + 1];
         }
-        Self { shift, dropped }
+        Self(Weights { shift, dropped })
     }
 
     /// The scale as certificates have it.
     #[must_use]
     pub fn weights(&self) -> Weights {
-        Weights { shift: self.shift, dropped: self.dropped }
+        self.0
     }
 
     /// Whether every field is exact.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        self.dropped == [0; 4]
+        self.0.dropped == [0; 4]
     }
 
     /// Whether bytes and collectives are exact.
     #[must_use]
     pub fn leads_exactly(&self) -> bool {
-        self.dropped[..2] == [0; 2]
+        self.0.dropped[..2] == [0; 2]
     }
 
     /// A cost in one integer.
     #[must_use]
     pub fn pack(&self, fields: Fields) -> Packed {
-        fields.iter().enumerate().fold(0, |sum, (i, &field)| {
-            let up = if i == 0 { 0 } else { (1_u128 << self.dropped[i]) - 1 };
-            sum + (((u128::from(field) + up) >> self.dropped[i]) << self.shift[i])
-        })
+        self.0.pack(fields)
     }
 
     /// The uppermost field of a packed cost, in its units.
     #[must_use]
     pub fn units(&self, packed: Packed) -> Packed {
-        packed >> self.shift[0]
+        packed >> self.0.shift[0]
     }
 
     /// A cost of so many units of the uppermost field.
     #[must_use]
     pub fn of_units(&self, units: Packed) -> Packed {
-        units << self.shift[0]
+        units << self.0.shift[0]
     }
 
     /// The uppermost field of a packed cost.
     #[must_use]
     pub fn leading(&self, packed: Packed) -> u64 {
-        u64::try_from((packed >> self.shift[0]) << self.dropped[0]).unwrap_or(u64::MAX)
+        u64::try_from((packed >> self.0.shift[0]) << self.0.dropped[0]).unwrap_or(u64::MAX)
     }
 }
 

@@ -110,12 +110,12 @@ fn plan_free(
     let mut plan = build::build(program, mesh, demands, &problem, &solution.assignment)?;
     plan.choose_algorithms(&options.prices(mesh));
     let cost = cost_of(&plan);
+    let priced = plan.cost(&options.prices(mesh));
     debug_assert!(
-        !problem.scale.is_exact()
-            || problem.scale.pack(plan.cost(&options.prices(mesh))) == solution.cost,
+        !problem.scale.is_exact() || problem.scale.pack(priced) == solution.cost,
         "the plan costs what the search found"
     );
-    let counted = !plan.cost(&options.prices(mesh)).contains(&u64::MAX);
+    let counted = !priced.contains(&u64::MAX);
     let optimal = counted && solution.lower == solution.cost && problem.scale.leads_exactly();
     let totals = plan.totals();
     // The bound is on all bytes. Those of scalars are the plan's own, at most.
@@ -133,7 +133,7 @@ fn plan_free(
         proof: &solution.proof,
         lower: solution.traced,
         scale: problem.scale.weights(),
-        cost: plan.cost(&options.prices(mesh)),
+        cost: priced,
         sets: &problem.by_sets,
     };
     let certificate = certify::certificate(mesh, demands, options, &found);

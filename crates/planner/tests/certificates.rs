@@ -346,6 +346,8 @@ fn a_bound_that_is_made_axis_by_axis_holds_and_claims_no_more() {
     }
     assert_eq!(refused(&|b| b.axes[3] = good.axes[0].clone()), Some("C060"));
     assert_eq!(refused(&|b| b.axes.truncate(3)), Some("C060"));
+    assert_eq!(refused(&|b| b.axes[0].minima[0][3] = 1), Some("C060"));
+    assert_eq!(refused(&|b| b.axes[0].sets = vec![7, 3]), Some("C060"));
     assert_eq!(refused(&|b| b.bags = good.axes[0].clone()), Some("C060"));
     let text = serde_json::to_string(&planned.certificate).unwrap();
     assert_eq!(serde_json::from_str::<Certificate>(&text).unwrap(), planned.certificate);

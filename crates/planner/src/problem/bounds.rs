@@ -21,8 +21,9 @@ pub(super) fn bounds(
         let node = program.node(id);
         let placements = node.ty.rank() as u128 + 2 + u128::from(values.with_max[id.index()]);
         let steps = 2 * placements.pow(u32::try_from(mesh.rank()).unwrap_or(8));
-        // The plan that sends least takes no value farther than from where it is made to every rank, and again past a pin:
-        // from there it is in any layout for nothing. One that takes least time may send more.
+        // The plan that sends least takes no value farther than to every rank, padded and added up in one all_reduce, and
+        // again past a pin: from there it is in any layout for nothing. (Maxima that are sharded on another axis may need
+        // twice that; nothing lies above this field, and there is room.) One that takes least time may send more.
         let carried = if objective == Objective::Time { steps } else { 2 };
         sums[0] += carried * most_sent(mesh, &node.ty);
         // No transition counts more than three.

@@ -12,6 +12,8 @@
 mod axes;
 mod bounds;
 mod carry;
+mod descent;
+mod solve;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -20,18 +22,15 @@ use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, Prices, TensorType};
 use shardgrad_graph::{NodeId, Program};
 use smallvec::SmallVec;
 
-use self::axes::{Part, Told};
+use self::axes::Part;
+pub use self::solve::solve;
 use crate::cost::{Fields, Scale};
 use crate::demands::{Demands, Partial};
 use crate::error::Error;
 use crate::layouts::{LayoutId, LayoutTable};
 use crate::options::{Options, Redundant};
 use crate::presets::Split;
-use crate::search;
 use crate::search::network::{Network, TableId, VarId};
-use crate::search::{
-    BUCKET_LIMIT, Factor, Failure, Known, Outcome, Proof, ROUNDS, Solution, eliminate, strike,
-};
 use crate::space::{Allowed, Choice, OpSpace};
 use crate::steiner::TransitionGraph;
 use crate::values::{OutputDemand, Values};
@@ -124,47 +123,6 @@ impl Problem {
     pub fn choice(&self, id: NodeId, assignment: &[u32]) -> &Choice {
         &self.spaces[id.index()].choices[assignment[id.index()] as usize]
     }
-}
-
-/// Most entries of a network of which values are struck out.
-const STRIKE_LIMIT: usize = 1 << 24;
-
-/// The best assignment of a problem and a bound: exactly if the network's buckets allow it, else axis by axis, else by
-/// mini-buckets.
-///
-/// # Errors
-/// No assignment is possible, or none was found.
-pub fn solve(
-    program: &Program,
-    mesh: &Mesh,
-    demands: &Demands,
-    options: &Options,
-    problem: &mut Problem,
-) -> Result<Outcome, Error> {
-    match eliminate(&mut problem.network, BUCKET_LIMIT) {
-        Ok(Solution { cost, assignment, trace }) => {
-            let proof = Proof::Whole(trace);
-            return Ok(Outcome { cost, assignment, lower: cost, proof, traced: cost });
-        }
-        Err(Failure::Infeasible) => return Err(Error::contradicting(program)),
-        Err(Failure::TooWide(..)) => {}
-    }
-    if let Some(Told { mut known, traces }) = axes::solve(program, mesh, demands, options, problem)?
-    {
-        let traced = known.lower;
-        let entries = |factor: &Factor| problem.network.tables.get(factor.table).len();
-        let small = problem.network.factors.iter().map(entries).sum::<usize>() <= STRIKE_LIMIT;
-        let rounds = if small { &ROUNDS[..2] } else { &[] };
-        strike(&problem.network, BUCKET_LIMIT, rounds, &mut known)
-            .map_err(|_| Error::contradicting(program))?;
-        if let Known { best: Some((cost, assignment)), lower, .. } = known {
-            return Ok(Outcome { cost, assignment, lower, proof: Proof::Axes(traces), traced });
-        }
-    }
-    search::solve(&mut problem.network, BUCKET_LIMIT).map_err(|failure| match failure {
-        Failure::Infeasible => Error::contradicting(program),
-        Failure::TooWide(_, entries) => Error::TooWide { entries },
-    })
 }
 
 /// What the choices of a reader depend on.

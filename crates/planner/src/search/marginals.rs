@@ -89,8 +89,7 @@ mod tests {
             let marginals = marginals(&mut network, &done);
             for (var, marginal) in marginals.iter().enumerate().filter(|(_, m)| m.len() > 1) {
                 for (value, &more) in marginal.iter().enumerate() {
-                    let mut kept: Vec<Vec<u32>> =
-                        network.domains.iter().map(|&d| (0..d).collect()).collect();
+                    let mut kept = network.all_values();
                     kept[var] = vec![u32::try_from(value).unwrap()];
                     let with = exhaustive(&restrict(&network, &kept));
                     assert_eq!(more, with.map_or(INFINITE, |with| with - done.cost));

@@ -2,12 +2,12 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`mod@marginals`] | what each value costs more |
 //! | [`network`] | variables, factors, interned tables |
 //! | [`order`] | the order of elimination |
 //! | [`mod@eliminate`] | bucket elimination |
+//! | [`mod@marginals`] | what each value costs more |
 //! | [`mod@bound`] | mini-bucket bounds |
-//! | [`mod@solve`] | the whole search |
+//! | [`mod@refine`] | the search where buckets are too large |
 //! | [`walk`] | all assignments, cheapest first |
 
 pub mod bound;
@@ -15,12 +15,12 @@ pub mod eliminate;
 pub mod marginals;
 pub mod network;
 pub mod order;
-pub mod solve;
+pub mod refine;
 pub mod walk;
 
 pub use eliminate::{BUCKET_LIMIT, Eliminated, Failure, Solution, Trace, eliminate, eliminated};
 pub use marginals::marginals;
 pub use network::{Factor, Network, TableId, Tables, VarId};
-pub(crate) use solve::restrict;
-pub use solve::{Known, Outcome, Proof, ROUNDS, solve, strike};
+pub(crate) use refine::restrict;
+pub use refine::{Known, Outcome, Proof, ROUNDS, refine};
 pub use walk::Walk;

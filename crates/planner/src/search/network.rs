@@ -86,6 +86,12 @@ impl Network {
         self.domains[var as usize] as usize
     }
 
+    /// All values of each variable.
+    #[must_use]
+    pub fn all_values(&self) -> Vec<Vec<u32>> {
+        self.domains.iter().map(|&domain| (0..domain).collect()).collect()
+    }
+
     /// Adds a factor; variables with one value are dropped from the scope, which does not change the table.
     pub fn factor(&mut self, scope: impl IntoIterator<Item = VarId>, table: TableId) {
         let scope: Scope = scope.into_iter().filter(|&v| self.domain(v) > 1).collect();

@@ -106,12 +106,9 @@ impl Part<'_> {
 /// An axis, and placements from and to.
 type Step = (usize, Placement, Placement);
 
-/// `share * cost / sum`, rounded down; or less where the product would not fit.
+/// `share * cost / sum`, rounded down; nothing where the product is too large.
 fn portion(share: u128, cost: u128, sum: u128) -> u128 {
-    match share.checked_mul(cost) {
-        Some(product) => product / sum,
-        None => share / (sum / cost.max(1) + 1),
-    }
+    share.checked_mul(cost).map_or(0, |product| product / sum)
 }
 
 /// Verifies the bags of every axis and adds up what they prove; `whole` is the space of `builder`.
@@ -121,6 +118,10 @@ pub(super) fn verify(builder: &Builder<'_>, whole: &State, lists: &[Bags]) -> Re
     let idle = (0..mesh.rank()).filter(|axis| !axes.contains(axis));
     if lists.len() != mesh.rank() || idle.into_iter().any(|axis| !lists[axis].is_empty()) {
         let what = "there must be bags for each axis of more than one device, and for no other";
+        return Err(Fault::Malformed(what.to_owned()));
+    }
+    if lists.iter().flat_map(|bags| &bags.minima).any(|claim| claim[1..] != [0; 3]) {
+        let what = "those of an axis claim units of the first field alone";
         return Err(Fault::Malformed(what.to_owned()));
     }
     let below = builder.weights.shift[0];

@@ -6,6 +6,7 @@
 
 mod axes;
 mod bags;
+mod carry;
 mod choices;
 mod layouts;
 mod network;

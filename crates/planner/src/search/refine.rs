@@ -1,4 +1,4 @@
-//! The whole search: exact elimination if buckets are small enough; else bounds, and exact elimination of what the bounds
+//! The search where exact elimination of the whole network is out of reach: bounds, and exact elimination of what the bounds
 //! leave.
 //!
 //! Mini-buckets give a lower bound and an assignment, which coordinate descent improves; every value of every variable
@@ -53,25 +53,25 @@ pub struct Known {
     pub lower: Packed,
 }
 
-/// Solves a network, exactly if buckets of at most `limit` entries can do it.
+/// What striking out leads to from what is known, whose bound `proof` shows; `None` if no assignment was found.
 ///
 /// # Errors
-/// No assignment is possible, or none was found within the limit.
-pub fn solve(network: &mut Network, limit: u64) -> Result<Outcome, Failure> {
-    let too_wide = match eliminate(network, limit) {
-        Ok(Solution { cost, assignment, trace }) => {
-            let proof = Proof::Whole(trace);
-            return Ok(Outcome { cost, assignment, lower: cost, proof, traced: cost });
-        }
-        Err(Failure::Infeasible) => return Err(Failure::Infeasible),
-        Err(too_wide) => too_wide,
-    };
-    let kept = network.domains.iter().map(|&d| (0..d).collect()).collect();
-    let mut known = Known { kept, best: None, lower: 0 };
-    let whole = strike(network, limit, &ROUNDS, &mut known)?;
-    let (cost, assignment) = known.best.ok_or(too_wide)?;
-    let (traced, trace) = whole.unwrap_or_default();
-    Ok(Outcome { cost, assignment, lower: known.lower, proof: Proof::Whole(trace), traced })
+/// No assignment is possible.
+pub fn refine(
+    network: &Network,
+    limit: u64,
+    rounds: &[u64],
+    mut known: Known,
+    mut proof: Proof,
+) -> Result<Option<Outcome>, Failure> {
+    let mut traced = known.lower;
+    if let Some((bound, trace)) = strike(network, limit, rounds, &mut known)?
+        && bound > traced
+    {
+        (traced, proof) = (bound, Proof::Whole(trace));
+    }
+    let Known { best, lower, .. } = known;
+    Ok(best.map(|(cost, assignment)| Outcome { cost, assignment, lower, proof, traced }))
 }
 
 /// Strikes out values that are in no best assignment until what is left can be eliminated exactly, with mini-buckets of so many
@@ -79,7 +79,7 @@ pub fn solve(network: &mut Network, limit: u64) -> Result<Outcome, Failure> {
 ///
 /// # Errors
 /// No assignment is possible.
-pub fn strike(
+fn strike(
     network: &Network,
     limit: u64,
     rounds: &[u64],
@@ -134,6 +134,12 @@ fn exact(network: &Network, limit: u64, known: &mut Known) -> Result<bool, Failu
 }
 
 impl Known {
+    /// Nothing yet.
+    #[must_use]
+    pub fn nothing(network: &Network) -> Self {
+        Self { kept: network.all_values(), best: None, lower: 0 }
+    }
+
     /// An assignment of the values that are kept, as one of the whole network.
     fn original(&self, assignment: &[u32]) -> Vec<u32> {
         let values = assignment.iter().zip(&self.kept);
@@ -223,20 +229,18 @@ mod tests {
             assert!(bounds.lower <= expected);
             for (var, excess) in bounds.excess.iter().enumerate() {
                 for (value, excess) in excess.iter().enumerate() {
-                    let mut kept: Vec<Vec<u32>> =
-                        network.domains.iter().map(|&d| (0..d).collect()).collect();
+                    let mut kept = network.all_values();
                     kept[var] = vec![value as u32];
                     let with = exhaustive(&restrict(&network, &kept)).unwrap_or(INFINITE);
                     assert!(with >= (bounds.lower + excess).min(INFINITE), "{var} {value}");
                 }
             }
-            match solve(&mut network, limit) {
-                Ok(outcome) => {
-                    assert_eq!(network.cost(&outcome.assignment), outcome.cost);
-                    assert!(outcome.lower <= expected && expected <= outcome.cost);
-                    if outcome.lower == outcome.cost { exact += 1 } else { gaps += 1 }
-                }
-                Err(failure) => assert!(matches!(failure, Failure::TooWide(..))),
+            let (known, proof) = (Known::nothing(&network), Proof::Whole(Trace::default()));
+            if let Some(outcome) = refine(&network, limit, &ROUNDS, known, proof).unwrap() {
+                assert_eq!(network.cost(&outcome.assignment), outcome.cost);
+                assert!(outcome.traced <= outcome.lower && outcome.lower <= expected);
+                assert!(expected <= outcome.cost);
+                if outcome.lower == outcome.cost { exact += 1 } else { gaps += 1 }
             }
         }
         assert!(exact > 300 && gaps > 0, "{exact} exact, {gaps} with a gap");
