@@ -19,7 +19,7 @@ use crate::timing::transition_seconds;
 use crate::transition::{Transition, TransitionKind};
 
 /// A collective of a launch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
     /// What it does.
     pub transition: Transition,
@@ -75,13 +75,21 @@ pub fn difference(mesh: &Mesh, a: Member<'_>, b: Member<'_>) -> Option<&'static 
 /// Bytes of staging a rank needs at most during a launch: the largest round's messages out plus messages in.
 #[must_use]
 pub fn staging_bytes(mesh: &Mesh, members: &[Member<'_>], rank: usize) -> usize {
+    // Layers repeat each other: members that are alike have one schedule.
+    let mut alike: Vec<(&Member<'_>, usize)> = Vec::new();
+    for member in members {
+        match alike.iter_mut().find(|(known, _)| *known == member) {
+            Some((_, count)) => *count += 1,
+            None => alike.push((member, 1)),
+        }
+    }
     let mut rounds: BTreeMap<usize, usize> = BTreeMap::new();
-    for m in members {
+    for (m, count) in alike {
         let schedule = rank_schedule(m.transition, mesh, &m.ty.shape, m.from, m.to, rank);
         for round in schedule.rounds {
             let out = round.send.map_or(0, |send| send.region.len());
             let into = round.receive.map_or(0, |receive| receive.region.len());
-            *rounds.entry(round.number).or_default() += (out + into) * m.ty.dtype.size();
+            *rounds.entry(round.number).or_default() += count * (out + into) * m.ty.dtype.size();
         }
     }
     rounds.into_values().max().unwrap_or(0)

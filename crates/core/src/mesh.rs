@@ -265,6 +265,12 @@ impl AxisSet {
         self.0.count_ones() as usize
     }
 
+    /// Whether some axis is in both.
+    #[must_use]
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// The axes, in mesh order.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = usize> + Clone {
         (0..MAX_AXES).filter(move |&a| self.contains(a))

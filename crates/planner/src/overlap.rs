@@ -9,13 +9,15 @@
 //! never raises the peak of its own accord. Loads are the largest over ranks, node by node, and what is added is that of the
 //! largest rank, so that the sum is a bound; the peak of the result is counted all the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use shardgrad_core::timing::largest_bytes;
-use shardgrad_core::{Layout, TransitionKind};
+use shardgrad_core::{AxisSet, Layout, TransitionKind};
+use shardgrad_graph::memory::{self, Loads};
 use shardgrad_graph::plan::PlannedTransition;
-use shardgrad_graph::{NodeId, Plan, SlotId, memory};
+use shardgrad_graph::{NodeId, Plan, SlotId};
+use smallvec::SmallVec;
 
 use crate::options::{Objective, Options};
 use crate::reorder::permuted;
@@ -36,89 +38,99 @@ pub fn overlapped(plan: Plan, options: &Options) -> Plan {
 
 /// A step of the plan.
 struct Step<'a> {
-    ids: Vec<NodeId>,
-    /// The collectives, if it is a launch.
-    launch: Vec<PlannedTransition<'a>>,
+    nodes: Range<usize>,
+    /// The collectives, if it is a launch, and the axes that it uses.
+    launch: SmallVec<[PlannedTransition<'a>; 1]>,
+    axes: AxisSet,
     /// Slots that it reads or writes.
-    slots: BTreeSet<SlotId>,
-    /// The most that a rank holds while it runs.
-    load: u64,
+    slots: SmallVec<[SlotId; 4]>,
     /// Whether it takes time: a device computes, or links carry something.
     works: bool,
 }
 
 impl Step<'_> {
     fn last(&self) -> NodeId {
-        self.ids[self.ids.len() - 1]
+        NodeId::from_index(self.nodes.end - 1)
     }
 }
 
-fn steps<'a>(plan: &'a Plan, loads: &[u64]) -> Vec<Step<'a>> {
-    let slot = |id: &NodeId| plan.slots[id.index()];
-    let step = |range: Range<usize>| {
-        let ids: Vec<NodeId> = range.clone().map(NodeId::from_index).collect();
-        let moves = ids.iter().filter_map(|&id| plan.transition(id));
-        let launch: Vec<_> = moves.filter(|t| t.transition.kind.is_collective()).collect();
-        let read = ids.iter().flat_map(|&id| &plan.node(id).operands);
-        let works = |id: &NodeId| {
-            let node = plan.node(*id);
+fn steps(plan: &Plan) -> Vec<Step<'_>> {
+    let step = |nodes: Range<usize>| {
+        let ids = nodes.clone().map(NodeId::from_index);
+        let moves = ids.clone().filter_map(|id| plan.transition(id));
+        let launch: SmallVec<[_; 1]> =
+            moves.filter(|t| t.transition.kind.is_collective()).collect();
+        let touched = ids.clone().flat_map(|id| plan.node(id).operands.iter().copied().chain([id]));
+        let works = |id: NodeId| {
+            let node = plan.node(id);
             node.leaf_role().is_none() && !memory::is_alias(&node.op)
         };
         Step {
-            slots: read.chain(&ids).map(slot).collect(),
-            load: loads[range].iter().copied().max().unwrap_or(0),
-            works: ids.iter().any(works),
+            slots: touched.map(|id| plan.slots[id.index()]).collect(),
+            works: ids.clone().any(works),
+            axes: launch.first().map_or(AxisSet::default(), |t| t.transition.axes),
             launch,
-            ids,
+            nodes,
         }
     };
     plan.steps().map(step).collect()
 }
 
+/// By step, the most that a rank holds while it runs.
+fn loads_of(steps: &[Step<'_>], loads: &[u64]) -> Vec<u64> {
+    let most = |step: &Step<'_>| loads[step.nodes.clone()].iter().copied().max().unwrap_or(0);
+    steps.iter().map(most).collect()
+}
+
 /// Gathers moved up.
 fn started_early(plan: &Plan, most: u64) -> Plan {
-    let mut steps = steps(plan, &memory::loads(plan));
-    let staging = memory::staging(plan);
+    let steps = steps(plan);
+    let Loads { live, staging } = memory::loads(plan);
+    // By place: the step that stands there, and what a rank holds meanwhile.
+    let mut order: Vec<usize> = (0..steps.len()).collect();
+    let mut loads = loads_of(&steps, &live);
     // A copy that is made again was given up in between.
     let mut made: BTreeMap<(NodeId, &Layout), usize> = BTreeMap::new();
     let source = |t: &PlannedTransition<'_>| plan.node(t.id).operands[0];
     plan.transitions().for_each(|t| *made.entry((source(&t), t.to)).or_default() += 1);
-    for at in 0..steps.len() {
-        let step = &steps[at];
-        if step.launch.iter().any(|t| made.get(&(source(t), t.to)) != Some(&1)) {
+    for (at, step) in steps.iter().enumerate() {
+        let gathers = |t: &PlannedTransition<'_>| t.transition.kind == TransitionKind::AllGather;
+        let again = |t: &PlannedTransition<'_>| made.get(&(source(t), t.to)) != Some(&1);
+        if !step.launch.first().is_some_and(gathers) || step.launch.iter().any(again) {
             continue;
         }
-        let gathers = |t: &PlannedTransition<'_>| t.transition.kind == TransitionKind::AllGather;
-        let Some(first) = step.launch.first().filter(|t| gathers(t)) else { continue };
-        let axes = first.transition.axes;
         let read = step.launch.iter().flat_map(|t| &plan.node(t.id).operands);
-        let operands: BTreeSet<SlotId> = read.map(|o| plan.slots[o.index()]).collect();
+        let operands: SmallVec<[SlotId; 4]> = read.map(|o| plan.slots[o.index()]).collect();
         let made = step.launch.iter().map(|t| largest_bytes(&plan.mesh, t.ty, t.to));
         let extra = made.sum::<u64>() + staging[step.last().index()];
         let passes = |other: &Step<'_>| {
-            let carried = other.launch.first().map(|t| t.transition.axes);
-            other.slots.is_disjoint(&operands)
-                && carried.is_none_or(|theirs| !theirs.iter().any(|axis| axes.contains(axis)))
-                && other.load + extra <= most
+            !other.axes.meets(step.axes) && !other.slots.iter().any(|slot| operands.contains(slot))
         };
         let mut place = at;
-        while place > 0 && passes(&steps[place - 1]) {
+        while place > 0 && loads[place - 1] + extra <= most && passes(&steps[order[place - 1]]) {
             place -= 1;
         }
-        if steps[place..at].iter().any(|step| step.works) {
-            steps[place..at].iter_mut().for_each(|step| step.load += extra);
-            steps[place..=at].rotate_right(1);
-            steps[place].load = steps[place + 1].load;
+        if order[place..at].iter().any(|&step| steps[step].works) {
+            loads[place..at].iter_mut().for_each(|load| *load += extra);
+            order[place..=at].rotate_right(1);
+            loads[place..=at].rotate_right(1);
+            loads[place] = loads[place + 1];
         }
     }
-    let order: Vec<NodeId> = steps.into_iter().flat_map(|step| step.ids).collect();
+    let order: Vec<NodeId> = order
+        .into_iter()
+        .flat_map(|step| steps[step].nodes.clone())
+        .map(NodeId::from_index)
+        .collect();
     permuted(plan, &order)
 }
 
 /// Launches waited for late.
 fn waited_late(plan: &Plan, most: u64) -> Plan {
-    let mut steps = steps(plan, &memory::loads(plan));
-    let (staging, frees) = (memory::staging(plan), memory::frees(plan));
+    let steps = steps(plan);
+    let Loads { live, staging } = memory::loads(plan);
+    let mut loads = loads_of(&steps, &live);
+    let frees = memory::frees(plan);
     // The next step that touches each slot, seen from the end.
     let mut next: BTreeMap<SlotId, usize> = BTreeMap::new();
     let mut until = vec![0; steps.len()];
@@ -128,15 +140,15 @@ fn waited_late(plan: &Plan, most: u64) -> Plan {
         next.extend(step.slots.iter().map(|&slot| (slot, at)));
     }
     let mut waits = BTreeMap::new();
-    for at in 0..steps.len() {
-        let last = steps[at].last();
-        if steps[at].launch.is_empty() {
+    for (at, step) in steps.iter().enumerate() {
+        let last = step.last();
+        if step.launch.is_empty() {
             continue;
         }
         // What would be gone by then.
         let gone = |id: NodeId| frees[last.index()].contains(&plan.slots[id.index()]);
         let extra = staging[last.index()]
-            + steps[at]
+            + step
                 .launch
                 .iter()
                 .map(|t| {
@@ -145,11 +157,11 @@ fn waited_late(plan: &Plan, most: u64) -> Plan {
                     own + if gone(operand) { largest_bytes(&plan.mesh, t.ty, t.from) } else { 0 }
                 })
                 .sum::<u64>();
-        let beside = steps[at + 1..until[at]].iter();
-        let far = at + beside.take_while(|step| step.load + extra <= most).count();
+        let beside = loads[at + 1..until[at]].iter();
+        let far = at + beside.take_while(|load| **load + extra <= most).count();
         // Nothing is gained beside what takes no time.
         let Some(end) = (at + 1..=far).rev().find(|&step| steps[step].works) else { continue };
-        steps[at + 1..=end].iter_mut().for_each(|step| step.load += extra);
+        loads[at + 1..=end].iter_mut().for_each(|load| *load += extra);
         waits.insert(last.0, steps[end].last());
     }
     Plan { waits, ..plan.clone() }

@@ -11,9 +11,9 @@
 //! Ties go to the first layout and the first partition in order, so trees are the same from run to run.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
 use shardgrad_core::{Mesh, Transition};
 use smallvec::SmallVec;
 
@@ -40,7 +40,7 @@ pub struct TransitionGraph {
     /// First layout after the source on that path.
     next: Vec<LayoutId>,
     /// Cost of covering a set, by root.
-    covers: RefCell<HashMap<LayoutSet, Rc<[Packed]>>>,
+    covers: RefCell<FxHashMap<LayoutSet, Rc<[Packed]>>>,
 }
 
 impl TransitionGraph {

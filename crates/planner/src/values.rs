@@ -7,7 +7,7 @@ use shardgrad_graph::{NodeId, OutputRole, Program};
 use crate::demands::{Demands, Partial};
 
 /// Facts about the values of a program.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Values {
     /// Whether the value can be pending a maximum: a max-reduction made it, directly or through monotone ops.
     pub with_max: Vec<bool>,

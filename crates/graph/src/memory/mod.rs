@@ -26,7 +26,7 @@ use shardgrad_core::{Mesh, Op, TransitionKind};
 use crate::node::{Node, NodeId, OutputRole};
 use crate::plan::{Plan, SlotId};
 
-pub use peak::{Categories, Peak, Stored, loads, peak, profile, staging};
+pub use peak::{Categories, Loads, Peak, Stored, loads, peak, profile};
 
 /// Whether the node's result is its operand's buffer under another name.
 #[must_use]
@@ -156,24 +156,27 @@ pub fn assign_slots(plan: &mut Plan) {
 /// node, and on until it is waited for.
 #[must_use]
 pub fn frees(plan: &Plan) -> Vec<Vec<SlotId>> {
-    let mut last: BTreeMap<SlotId, usize> = BTreeMap::new();
+    let count = plan.slots.iter().max().map_or(0, |&slot| slot as usize + 1);
+    let mut last: Vec<Option<usize>> = vec![None; count];
     for step in plan.steps() {
         // What a launch touches is needed until it is waited for.
         let end = plan.wait(NodeId::from_index(step.end - 1)).index();
         for id in step.map(NodeId::from_index) {
             for touched in plan.node(id).operands.iter().chain([&id]) {
-                let known = last.entry(plan.slots[touched.index()]).or_default();
-                *known = end.max(*known);
+                let known = &mut last[plan.slots[touched.index()] as usize];
+                *known = Some(end).max(*known);
             }
         }
     }
     let leaves = plan.ids().filter(|&id| plan.node(id).leaf_role().is_some());
     for kept in leaves.chain(plan.outputs.iter().map(|output| output.node)) {
-        last.remove(&plan.slots[kept.index()]);
+        last[plan.slots[kept.index()] as usize] = None;
     }
     let mut frees = vec![Vec::new(); plan.nodes.len()];
-    for (slot, node) in last {
-        frees[node].push(slot);
+    for (slot, node) in (0..).zip(last) {
+        if let Some(node) = node {
+            frees[node].push(slot);
+        }
     }
     frees
 }

@@ -233,24 +233,28 @@ pub fn profile(plan: &Plan, rank: usize) -> Vec<Categories> {
     Timeline::of(plan).profile(rank)
 }
 
-/// The most bytes of messages that any rank stages for each launch, at its last node; 0 elsewhere.
-#[must_use]
-pub fn staging(plan: &Plan) -> Vec<u64> {
-    let timeline = Timeline::of(plan);
-    let ranks = timeline.sizes.classes().0;
-    let most = |id| ranks.iter().map(|&rank| timeline.staging(id, rank)).max().unwrap_or(0);
-    plan.ids().map(most).collect()
+/// What ranks hold node by node, the most of any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loads {
+    /// Bytes that are live while each node runs.
+    pub live: Vec<u64>,
+    /// Bytes of messages of each launch, at its last node; 0 elsewhere.
+    pub staging: Vec<u64>,
 }
 
 /// The most that any rank of a plan whose slots are assigned holds while each node runs.
 #[must_use]
-pub fn loads(plan: &Plan) -> Vec<u64> {
+pub fn loads(plan: &Plan) -> Loads {
     let timeline = Timeline::of(plan);
-    let mut loads = vec![0; plan.nodes.len()];
+    let (mut live, mut staging) = (vec![0; plan.nodes.len()], vec![0; plan.nodes.len()]);
     for rank in timeline.sizes.classes().0 {
-        timeline.walk(rank, |id, now| loads[id.index()] = now.max(loads[id.index()]));
+        timeline.walk(rank, |id, now| {
+            let at = id.index();
+            live[at] = now.max(live[at]);
+            staging[at] = timeline.staging(id, rank).max(staging[at]);
+        });
     }
-    loads
+    Loads { live, staging }
 }
 
 /// The peak of a plan whose slots are assigned.

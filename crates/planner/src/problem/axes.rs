@@ -20,9 +20,9 @@
 //!
 //! A plan is found by coordinate descent over axes ([`super::descent`]).
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
 use shardgrad_core::{AxisSet, Mesh, Placement};
 use shardgrad_graph::{NodeId, Program};
 use smallvec::SmallVec;
@@ -46,13 +46,18 @@ pub(super) struct Part<'a> {
     /// Which of them it is.
     at: usize,
     /// The spaces of this axis, by those of the whole.
-    spaces: HashMap<*const NodeSpace, PartSpace>,
+    spaces: FxHashMap<*const NodeSpace, PartSpace>,
 }
 
 /// A space of one axis, and the number there of each choice of the whole's.
 type PartSpace = (Rc<NodeSpace>, Rc<[u32]>);
 
-impl Part<'_> {
+impl<'a> Part<'a> {
+    /// The problem that it is a part of.
+    pub(super) fn whole(&self) -> &'a Problem {
+        self.whole
+    }
+
     /// The transition graph of a value on this axis.
     pub(super) fn graph(&self, id: NodeId, alone: &Rc<LayoutTable>) -> TransitionGraph {
         let whole = &self.whole.graphs[id.index()];
@@ -83,10 +88,11 @@ impl Builder<'_> {
         let onto_operands: Vec<Vec<LayoutId>> =
             operands.iter().map(|&o| self.onto(whole, o)).collect();
         let onto_result = self.onto(whole, id);
-        let costs = whole.network.tables.get(space.costs).clone();
+        let costs = whole.network.tables.get(space.costs);
         let units = |cost: Packed| whole.scale.units(cost);
         let least = costs.iter().map(|&c| units(c)).min().unwrap_or(0);
-        let mut numbers: HashMap<(SmallVec<[LayoutId; 2]>, LayoutId), usize> = HashMap::new();
+        let mut numbers: FxHashMap<(SmallVec<[LayoutId; 2]>, LayoutId), usize> =
+            FxHashMap::default();
         let mut choices: Vec<Choice> = Vec::new();
         let mut more: Vec<Packed> = Vec::new();
         let mut number_of: Vec<u32> = Vec::with_capacity(costs.len());
@@ -218,8 +224,8 @@ pub(super) fn solve(
     let mut traces = vec![(Trace::default(), Vec::new()); mesh.rank()];
     for (at, &axis) in axes.iter().enumerate() {
         let alone = mesh.only(axis);
-        let part = Part { whole, axes: &axes, at, spaces: HashMap::new() };
-        let mut problem = Builder::new(program, &alone, demands, options).part(part).build()?;
+        let part = Part { whole, axes: &axes, at, spaces: FxHashMap::default() };
+        let mut problem = Builder::of_part(program, &alone, demands, options, part).build()?;
         let done = match eliminated(&mut problem.network, BUCKET_LIMIT) {
             Ok(done) => done,
             Err(Failure::Infeasible) => return Err(Error::contradicting(program)),

@@ -5,6 +5,8 @@
 //! sets of layouts that the readers may want together: the root meets the set, and each reader meets the set, but no
 //! longer each other.
 
+use std::rc::Rc;
+
 use shardgrad_graph::NodeId;
 use smallvec::SmallVec;
 
@@ -12,7 +14,7 @@ use super::{Builder, ProjectionId, Reading};
 use crate::cost::{INFINITE, Packed};
 use crate::error::Error;
 use crate::layouts::LayoutId;
-use crate::search::network::VarId;
+use crate::search::network::{Lazy, VarId};
 use crate::steiner::{LayoutSet, TransitionGraph, layout_set};
 
 /// Largest table that is made directly over all consumers of a value.
@@ -21,6 +23,94 @@ const DIRECT_LIMIT: usize = 1 << 22;
 const DIRECT_READERS: usize = 4;
 /// Most sets of layouts that one value's consumers may ask for.
 const SET_LIMIT: usize = 1 << 13;
+
+/// Entries of a table that is made when it is read.
+const LARGE: usize = 1 << 12;
+
+/// The table of what it costs to carry a value from where it stands to its readers.
+#[derive(Debug)]
+struct Cover {
+    graph: Rc<TransitionGraph>,
+    /// Numbers of values of the variables of its scope.
+    extents: SmallVec<[usize; 8]>,
+    /// By reader: its variable, and the layout that each value stands for.
+    readers: SmallVec<[(usize, Rc<[LayoutId]>); 4]>,
+    /// Layouts that are read whatever the variables' values.
+    fixed: LayoutSet,
+    /// Where the value stands: the same, without a variable if it is always in one layout.
+    root: (Option<usize>, Rc<[LayoutId]>),
+}
+
+impl Cover {
+    /// What the readers cost, by the layout in which the value stands.
+    fn costs(&self, digits: &[usize]) -> Rc<[Packed]> {
+        let wanted = self.readers.iter().map(|(at, layouts)| layouts[digits[*at]]);
+        self.graph.cover(&layout_set(wanted.chain(self.fixed.iter().copied())))
+    }
+
+    fn cost(&self, costs: &[Packed], digits: &[usize]) -> Packed {
+        let (at, layouts) = &self.root;
+        costs[usize::from(layouts[at.map_or(0, |at| digits[at])])]
+    }
+}
+
+impl Lazy for Cover {
+    fn size(&self) -> usize {
+        self.extents.iter().product()
+    }
+
+    fn entry(&self, mut index: usize) -> Packed {
+        let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, self.extents.len());
+        for (digit, extent) in digits.iter_mut().zip(&self.extents).rev() {
+            *digit = index % extent;
+            index /= extent;
+        }
+        self.cost(&self.costs(&digits), &digits)
+    }
+
+    fn all(&self) -> Vec<Packed> {
+        let rank = self.extents.len();
+        let mut strides: SmallVec<[usize; 8]> = SmallVec::from_elem(1, rank);
+        for at in (1..rank).rev() {
+            strides[at - 1] = strides[at] * self.extents[at];
+        }
+        // A set's costs are looked up once and written for all layouts that the root may have.
+        let (root, start) = &self.root;
+        let column = root.filter(|root| self.readers.iter().all(|(at, _)| at != root));
+        let mut entries = vec![0; self.size()];
+        let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, rank);
+        let mut index = 0;
+        loop {
+            let costs = self.costs(&digits);
+            match column {
+                Some(at) => {
+                    let column = entries[index..].iter_mut().step_by(strides[at]);
+                    for (entry, &layout) in column.zip(start.iter()) {
+                        *entry = costs[usize::from(layout)];
+                    }
+                }
+                None => entries[index] = self.cost(&costs, &digits),
+            }
+            let mut at = rank;
+            loop {
+                if at == 0 {
+                    return entries;
+                }
+                at -= 1;
+                if Some(at) == column {
+                    continue;
+                }
+                digits[at] += 1;
+                index += strides[at];
+                if digits[at] < self.extents[at] {
+                    break;
+                }
+                index -= strides[at] * self.extents[at];
+                digits[at] = 0;
+            }
+        }
+    }
+}
 
 impl Builder<'_> {
     /// The layout that a reading stands for whatever its variable's value, if there is one.
@@ -35,7 +125,7 @@ impl Builder<'_> {
         &mut self,
         id: NodeId,
         number: u32,
-        graph: &TransitionGraph,
+        graph: &Rc<TransitionGraph>,
         root: Reading,
         readers: &[Reading],
     ) -> Result<(), Error> {
@@ -72,8 +162,12 @@ impl Builder<'_> {
         let table = match self.covers.get(&key) {
             Some(&table) => table,
             None => {
-                let entries = self.cover_table(graph, root, &readers, &fixed, &scope);
-                let table = self.network.tables.intern(entries);
+                let cover = self.cover_of(graph, root, &readers, &fixed, &scope);
+                let table = if size > LARGE {
+                    self.network.tables.later(Box::new(cover))
+                } else {
+                    self.network.tables.intern(cover.all())
+                };
                 self.covers.insert(key, table);
                 table
             }
@@ -82,62 +176,22 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn cover_table(
+    fn cover_of(
         &self,
-        graph: &TransitionGraph,
+        graph: &Rc<TransitionGraph>,
         root: Reading,
         readers: &[Reading],
         fixed: &LayoutSet,
         scope: &[VarId],
-    ) -> Vec<Packed> {
-        let extents: SmallVec<[usize; 8]> = scope.iter().map(|&v| self.network.domain(v)).collect();
-        let mut strides: SmallVec<[usize; 8]> = SmallVec::from_elem(1, scope.len());
-        for at in (1..scope.len()).rev() {
-            strides[at - 1] = strides[at] * extents[at];
-        }
+    ) -> Cover {
         let position = |r: &Reading| scope.iter().position(|&v| v == r.var);
-        let lookup: Vec<(usize, &[LayoutId])> = readers
-            .iter()
-            .map(|r| (position(r).unwrap_or(0), &*self.projections[r.projection as usize]))
-            .collect();
-        let start = &*self.projections[root.projection as usize];
-        let start_at = self.constant(&root).map_or_else(|| position(&root), |_| None);
-        // A set's costs are looked up once and written for all layouts that the root may have.
-        let column = start_at.filter(|&at| readers.iter().all(|r| r.var != scope[at]));
-        let mut entries = vec![0; extents.iter().product()];
-        let mut digits: SmallVec<[usize; 8]> = SmallVec::from_elem(0, scope.len());
-        let mut index = 0;
-        loop {
-            let wanted = lookup.iter().map(|(at, layouts)| layouts[digits[*at]]);
-            let costs = graph.cover(&layout_set(wanted.chain(fixed.iter().copied())));
-            match column {
-                Some(at) => {
-                    let column = entries[index..].iter_mut().step_by(strides[at]);
-                    for (entry, &layout) in column.zip(start) {
-                        *entry = costs[usize::from(layout)];
-                    }
-                }
-                None => {
-                    entries[index] = costs[usize::from(start[start_at.map_or(0, |at| digits[at])])];
-                }
-            }
-            let mut at = scope.len();
-            loop {
-                if at == 0 {
-                    return entries;
-                }
-                at -= 1;
-                if Some(at) == column {
-                    continue;
-                }
-                digits[at] += 1;
-                index += strides[at];
-                if digits[at] < extents[at] {
-                    break;
-                }
-                index -= strides[at] * extents[at];
-                digits[at] = 0;
-            }
+        let layouts = |r: &Reading| self.projections[r.projection as usize].clone();
+        Cover {
+            graph: graph.clone(),
+            extents: scope.iter().map(|&v| self.network.domain(v)).collect(),
+            readers: readers.iter().map(|r| (position(r).unwrap_or(0), layouts(r))).collect(),
+            fixed: fixed.clone(),
+            root: (self.constant(&root).map_or_else(|| position(&root), |_| None), layouts(&root)),
         }
     }
 
@@ -201,5 +255,41 @@ impl Builder<'_> {
             self.network.factor([var, set_var], table);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shardgrad_core::Mesh;
+    use shardgrad_graph::StackSpec;
+
+    use super::*;
+    use crate::demands::Demands;
+    use crate::options::Options;
+    use crate::request::LayoutRequest;
+
+    #[test]
+    fn entries_of_large_tables_are_those_of_the_whole_tables() {
+        let program = StackSpec::new("gpt", 2, 4, 6).decoder(8, 2, 1).training_program().unwrap();
+        let mesh: Mesh = "dp=2, tp=2".parse().unwrap();
+        let request: LayoutRequest = "dp=data, tp=megatron".parse().unwrap();
+        let demands = Demands::resolve(&program, &mesh, &request).unwrap();
+        let problem = Builder::new(&program, &mesh, &demands, &Options::default()).build().unwrap();
+        let tables = &problem.network.tables;
+        let mut large: Vec<_> = problem.network.factors.iter().map(|f| f.table).collect();
+        large.sort_unstable();
+        large.dedup();
+        large.retain(|&id| tables.len(id) > LARGE);
+        for &id in &large {
+            let some: Vec<usize> = (0..tables.len(id)).step_by(97).collect();
+            let alone: Vec<Packed> = some.iter().map(|&i| tables.entry(id, i)).collect();
+            assert_eq!(tables.entries(id, &some), alone);
+            let all: Vec<Packed> = some.iter().map(|&i| tables.get(id)[i]).collect();
+            assert_eq!(alone, all);
+            // The same once all is made.
+            assert_eq!(tables.entries(id, &some), all);
+            assert_eq!((tables.entry(id, 97), tables.len(id)), (all[1], tables.get(id).len()));
+        }
+        assert!(large.len() > 3, "{}", large.len());
     }
 }

@@ -15,9 +15,9 @@ mod carry;
 mod descent;
 mod solve;
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
 use shardgrad_core::{AxisSet, Layout, Mesh, Op, Placement, Prices, TensorType};
 use shardgrad_graph::{NodeId, Program};
 use smallvec::SmallVec;
@@ -185,13 +185,13 @@ pub struct Builder<'a> {
     values: Values,
     scale: Scale,
     network: Network,
-    tables: HashMap<(usize, bool), Rc<LayoutTable>>,
-    graphs: HashMap<(TensorType, bool), (u32, Rc<TransitionGraph>)>,
-    spaces: HashMap<SpaceKey, Rc<NodeSpace>>,
+    tables: FxHashMap<(usize, bool), Rc<LayoutTable>>,
+    graphs: FxHashMap<(TensorType, bool), (u32, Rc<TransitionGraph>)>,
+    spaces: FxHashMap<SpaceKey, Rc<NodeSpace>>,
     projections: Vec<Rc<[LayoutId]>>,
-    projection_ids: HashMap<Rc<[LayoutId]>, ProjectionId>,
+    projection_ids: FxHashMap<Rc<[LayoutId]>, ProjectionId>,
     /// Tables of values by graph and by what each variable of the scope projects to.
-    covers: HashMap<SmallVec<[u32; 16]>, TableId>,
+    covers: FxHashMap<SmallVec<[u32; 16]>, TableId>,
     by_sets: Vec<u32>,
     /// Set where the problem is one axis's part of another.
     part: Option<Part<'a>>,
@@ -207,11 +207,21 @@ impl<'a> Builder<'a> {
         options: &'a Options,
     ) -> Self {
         let values = Values::of(program);
-
         let bounds = bounds::bounds(program, mesh, options.objective, &values);
         // Every node and every transition is an addend.
         let addends = bounds[1] + program.nodes.len() as u128;
         let scale = Scale::for_bounds(bounds::of_objective(&options.prices(mesh), bounds), addends);
+        Self::with(program, mesh, demands, options, values, scale)
+    }
+
+    fn with(
+        program: &'a Program,
+        mesh: &'a Mesh,
+        demands: &'a Demands,
+        options: &'a Options,
+        values: Values,
+        scale: Scale,
+    ) -> Self {
         Self {
             program,
             mesh,
@@ -221,12 +231,12 @@ impl<'a> Builder<'a> {
             values,
             scale,
             network: Network::default(),
-            tables: HashMap::new(),
-            graphs: HashMap::new(),
-            spaces: HashMap::new(),
+            tables: FxHashMap::default(),
+            graphs: FxHashMap::default(),
+            spaces: FxHashMap::default(),
             projections: Vec::new(),
-            projection_ids: HashMap::new(),
-            covers: HashMap::new(),
+            projection_ids: FxHashMap::default(),
+            covers: FxHashMap::default(),
             by_sets: Vec::new(),
             part: None,
         }
@@ -244,10 +254,17 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// One axis's part of a problem.
-    fn part(mut self, part: Part<'a>) -> Self {
-        self.part = Some(part);
-        self
+    /// A builder for one axis's part of a problem, on the mesh of this axis alone.
+    fn of_part(
+        program: &'a Program,
+        alone: &'a Mesh,
+        demands: &'a Demands,
+        options: &'a Options,
+        part: Part<'a>,
+    ) -> Self {
+        let Problem { values, scale, .. } = part.whole();
+        let builder = Self::with(program, alone, demands, options, values.clone(), *scale);
+        Self { part: Some(part), ..builder }
     }
 
     fn prices(&self) -> Prices<'a> {
@@ -484,7 +501,7 @@ impl<'a> Builder<'a> {
         &mut self,
         id: NodeId,
         number: u32,
-        graph: &TransitionGraph,
+        graph: &Rc<TransitionGraph>,
         spaces: &[Rc<NodeSpace>],
     ) -> Result<ValuePlan, Error> {
         let reading = |node: NodeId, projection| Reading { var: node.0, projection };

@@ -36,17 +36,18 @@ pub fn solve(
         Err(Failure::Infeasible) => return Err(Error::contradicting(program)),
         Err(Failure::TooWide(_, entries)) => entries,
     };
+    let contradicting = |_| Error::contradicting(program);
     let told = axes::solve(program, mesh, demands, options, problem)?;
     let network = &problem.network;
     let (known, proof, rounds) = match told {
         Some(Told { known, traces }) => {
-            let of = |factor: &Factor| network.tables.get(factor.table).len();
+            let of = |factor: &Factor| network.tables.len(factor.table);
             let small = network.factors.iter().map(of).sum::<usize>() <= STRIKE_LIMIT;
             // Larger mini-buckets take seconds, and their bounds were seen to be no better than that of the axes.
             (known, Proof::Axes(traces), if small { &ROUNDS[..2] } else { &[] })
         }
         None => (Known::nothing(network), Proof::Whole(Trace::default()), &ROUNDS[..]),
     };
-    let refined = refine(network, BUCKET_LIMIT, rounds, known, proof);
-    refined.map_err(|_| Error::contradicting(program))?.ok_or(Error::TooWide { entries })
+    let refined = refine(network, BUCKET_LIMIT, rounds, known, proof).map_err(contradicting)?;
+    refined.ok_or(Error::TooWide { entries })
 }

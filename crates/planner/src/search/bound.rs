@@ -56,7 +56,7 @@ type Waiting = Vec<(Factor, Sender)>;
 /// # Errors
 /// The relaxed network, and so the network, is infeasible.
 pub fn bound(network: &mut Network, limit: u64) -> Result<Bounds, Failure> {
-    let order = elimination_order(network);
+    let order = elimination_order(network).vars;
     let mut position = vec![usize::MAX; network.domains.len()];
     for (i, &var) in order.iter().enumerate() {
         position[var as usize] = i;

@@ -10,12 +10,11 @@
 //! message is remembered by the numbers of its tables and how their scopes overlap. So identical layers are eliminated
 //! once: along a chain of them the message soon repeats itself up to the constant, and the rest is look-ups.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::network::{Factor, Network, Scope, TableId, VarId};
-use super::order::elimination_order;
+use super::order::{Order, elimination_order};
 use crate::cost::{INFINITE, Packed};
 
 /// The largest bucket that is still eliminated exactly, in entries.
@@ -59,7 +58,7 @@ pub enum Failure {
 #[derive(Default)]
 pub(super) struct Messages {
     /// The numbers that determine a message, then its table and the constant taken out of it.
-    known: HashMap<SmallVec<[u32; 24]>, (TableId, Packed)>,
+    known: FxHashMap<SmallVec<[u32; 24]>, (TableId, Packed)>,
     /// Entries of all buckets that were added up.
     pub(super) entries: u64,
 }
@@ -108,13 +107,13 @@ impl Eliminated {
 /// # Errors
 /// No assignment is possible, or a bucket has more than `limit` entries.
 pub fn eliminated(network: &mut Network, limit: u64) -> Result<Eliminated, Failure> {
-    let order = elimination_order(network);
+    let Order { vars: order, widest } = elimination_order(network);
+    if let Some((var, entries)) = widest.filter(|(_, entries)| *entries > limit) {
+        return Err(Failure::TooWide(var, entries));
+    }
     let mut position = vec![usize::MAX; network.domains.len()];
     for (i, &var) in order.iter().enumerate() {
         position[var as usize] = i;
-    }
-    if let Some((var, entries)) = widest(network, &order).filter(|(_, entries)| *entries > limit) {
-        return Err(Failure::TooWide(var, entries));
     }
     let mut buckets: Vec<Vec<Factor>> = vec![Vec::new(); order.len()];
     let mut constant: Packed = 0;
@@ -157,38 +156,6 @@ pub fn eliminate(network: &mut Network, limit: u64) -> Result<Solution, Failure>
     let done = eliminated(network, limit)?;
     let assignment = done.first(network);
     Ok(Solution { cost: done.cost, assignment, trace: done.trace })
-}
-
-/// The variable with the largest bucket, and that bucket's entries.
-fn widest(network: &Network, order: &[VarId]) -> Option<(VarId, u64)> {
-    let mut position = vec![usize::MAX; network.domains.len()];
-    for (i, &var) in order.iter().enumerate() {
-        position[var as usize] = i;
-    }
-    let first = |scope: &Scope| scope.iter().map(|&v| position[v as usize]).min();
-    let mut scopes: Vec<Vec<VarId>> = vec![Vec::new(); order.len()];
-    for factor in &network.factors {
-        if let Some(at) = first(&factor.scope) {
-            scopes[at].extend(&factor.scope);
-        }
-    }
-    let mut widest = None;
-    for (i, &var) in order.iter().enumerate() {
-        let mut scope: Scope = std::mem::take(&mut scopes[i]).into();
-        scope.sort_unstable();
-        scope.dedup();
-        let entries = scope
-            .iter()
-            .fold(1_u64, |n, &v| n.saturating_mul(u64::from(network.domains[v as usize])));
-        if widest.is_none_or(|(_, most)| entries > most) {
-            widest = Some((var, entries));
-        }
-        scope.retain(|v| *v != var);
-        if let Some(later) = first(&scope) {
-            scopes[later].extend(scope);
-        }
-    }
-    widest
 }
 
 /// The first value of `var` with the least sum, all other variables of the bucket being assigned.

@@ -5,9 +5,9 @@
 //! (two-pass elimination: Dechter, Artificial Intelligence 113, 1999). Like messages, what goes back is interned and
 //! remembered, so that layers which repeat each other are worked out once.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::bound::{add, normalised, project};
@@ -23,7 +23,7 @@ pub fn marginals(network: &mut Network, done: &Eliminated) -> Vec<Rc<[Packed]>> 
     let order = &done.trace.order;
     let mut marginals: Vec<Rc<[Packed]>> =
         network.domains.iter().map(|&d| vec![0; d as usize].into()).collect();
-    let mut known: HashMap<Vec<u32>, Back> = HashMap::new();
+    let mut known: FxHashMap<Vec<u32>, Back> = FxHashMap::default();
     let mut back: Vec<Option<Factor>> = vec![None; order.len()];
     for (i, &var) in order.iter().enumerate().rev() {
         let mut factors = done.buckets[i].clone();
@@ -44,7 +44,8 @@ pub fn marginals(network: &mut Network, done: &Eliminated) -> Vec<Rc<[Packed]>> 
             key.extend([u32::MAX, factor.table]);
             key.extend(places(factor));
         }
-        if !known.contains_key(&key) {
+        let known_back = known.get(&key).cloned();
+        let (marginal, tables) = known_back.unwrap_or_else(|| {
             let size: usize = scope.iter().map(|&v| network.domain(v)).product();
             let mut sums = vec![0; size];
             for factor in &factors {
@@ -62,11 +63,12 @@ pub fn marginals(network: &mut Network, done: &Eliminated) -> Vec<Rc<[Packed]>> 
             });
             let tables: Vec<Vec<Packed>> = to_senders.collect();
             let tables = tables.into_iter().map(|t| network.tables.intern(t)).collect();
-            known.insert(key.clone(), (marginal, tables));
-        }
-        let (marginal, tables) = &known[&key];
-        marginals[var as usize] = marginal.clone();
-        for (&sender, &table) in done.senders[i].iter().zip(tables) {
+            let back: Back = (marginal, tables);
+            known.insert(key, back.clone());
+            back
+        });
+        marginals[var as usize] = marginal;
+        for (&sender, table) in done.senders[i].iter().zip(tables) {
             back[sender] = Some(Factor { scope: done.sent[sender].scope.clone(), table });
         }
     }

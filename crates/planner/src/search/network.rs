@@ -4,18 +4,23 @@
 //! The cost of an assignment is the sum of all factors; the problem is to find the least. (Cost-function networks, also
 //! weighted constraint satisfaction: Schiex, Fargier, Verfaillie 1995.)
 //!
-//! Tables are interned: equal tables have one number, so that equal work is recognised by comparing numbers.
+//! Tables are interned: equal tables have one number, so that equal work is recognised by comparing numbers. Large ones can
+//! be left to be made when they are read.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::rc::Rc;
+use std::cell::OnceCell;
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
 
+use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 
 use crate::cost::{INFINITE, Packed};
 
 /// Index of a variable.
 pub type VarId = u32;
+
+/// Entries of which one is read by itself; where more are, all are made.
+const FEW: usize = 8;
 
 /// Number of an interned table.
 pub type TableId = u32;
@@ -32,32 +37,89 @@ pub struct Factor {
     pub table: TableId,
 }
 
+/// A table that is made when it is read: of large ones it is often a few entries.
+pub trait Lazy: Debug {
+    /// Number of entries.
+    fn size(&self) -> usize;
+    /// One entry.
+    fn entry(&self, index: usize) -> Packed;
+    /// All entries.
+    fn all(&self) -> Vec<Packed>;
+}
+
+#[derive(Debug)]
+struct Table {
+    made: OnceCell<Vec<Packed>>,
+    lazy: Option<Box<dyn Lazy>>,
+}
+
 /// Interned tables.
 #[derive(Debug, Default)]
 pub struct Tables {
-    store: Vec<Rc<[Packed]>>,
-    by_hash: HashMap<u64, SmallVec<[TableId; 1]>>,
+    store: Vec<Table>,
+    by_hash: FxHashMap<u64, SmallVec<[TableId; 1]>>,
 }
 
 impl Tables {
     /// The number of this table.
     pub fn intern(&mut self, table: Vec<Packed>) -> TableId {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = FxHasher::default();
         table.hash(&mut hasher);
         let same = self.by_hash.entry(hasher.finish()).or_default();
-        if let Some(&id) = same.iter().find(|&&id| *self.store[id as usize] == *table) {
+        let known = |id: TableId| self.store[id as usize].made.get() == Some(&table);
+        if let Some(&id) = same.iter().find(|&&id| known(id)) {
             return id;
         }
         let id = TableId::try_from(self.store.len()).unwrap_or(TableId::MAX);
         same.push(id);
-        self.store.push(table.into());
+        self.store.push(Table { made: table.into(), lazy: None });
+        id
+    }
+
+    /// The number of a table that is made when it is read. It is compared with no other.
+    pub fn later(&mut self, lazy: Box<dyn Lazy>) -> TableId {
+        let id = TableId::try_from(self.store.len()).unwrap_or(TableId::MAX);
+        self.store.push(Table { made: OnceCell::new(), lazy: Some(lazy) });
         id
     }
 
     /// The table with this number.
     #[must_use]
-    pub fn get(&self, id: TableId) -> &Rc<[Packed]> {
-        &self.store[id as usize]
+    pub fn get(&self, id: TableId) -> &[Packed] {
+        let Table { made, lazy } = &self.store[id as usize];
+        made.get_or_init(|| lazy.as_ref().map_or_else(Vec::new, |lazy| lazy.all()))
+    }
+
+    /// Its number of entries.
+    #[must_use]
+    pub fn len(&self, id: TableId) -> usize {
+        self.store[id as usize].unmade().map_or_else(|| self.get(id).len(), |lazy| lazy.size())
+    }
+
+    /// One entry of it.
+    #[must_use]
+    pub fn entry(&self, id: TableId, index: usize) -> Packed {
+        self.store[id as usize]
+            .unmade()
+            .map_or_else(|| self.get(id)[index], |lazy| lazy.entry(index))
+    }
+
+    /// Some of its entries.
+    #[must_use]
+    pub fn entries(&self, id: TableId, indices: &[usize]) -> Vec<Packed> {
+        if let Some(lazy) = self.store[id as usize].unmade()
+            && indices.len() <= lazy.size() / FEW
+        {
+            return indices.iter().map(|&index| lazy.entry(index)).collect();
+        }
+        let table = self.get(id);
+        indices.iter().map(|&index| table[index]).collect()
+    }
+}
+
+impl Table {
+    fn unmade(&self) -> Option<&dyn Lazy> {
+        self.lazy.as_deref().filter(|_| self.made.get().is_none())
     }
 }
 
@@ -113,6 +175,6 @@ impl Network {
             .scope
             .iter()
             .fold(0, |index, &v| index * self.domain(v) + assignment[v as usize] as usize);
-        self.tables.get(factor.table)[index]
+        self.tables.entry(factor.table, index)
     }
 }

@@ -7,24 +7,42 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use smallvec::SmallVec;
+
 use super::network::{Network, VarId};
 
-/// Variables in elimination order; those with one value are left out.
-#[must_use]
-pub fn elimination_order(network: &Network) -> Vec<VarId> {
-    let n = network.domains.len();
-    let mut neighbours: Vec<Vec<VarId>> = vec![Vec::new(); n];
-    for factor in &network.factors {
-        for &a in &factor.scope {
-            let list = &mut neighbours[a as usize];
-            list.extend(factor.scope.iter().filter(|&&b| b != a));
+/// An elimination order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The variables; those with one value are left out.
+    pub vars: Vec<VarId>,
+    /// The first variable with the largest bucket, and that bucket's entries.
+    pub widest: Option<(VarId, u64)>,
+}
+
+/// The variables that share a factor with one, in any order: few, as long as buckets are small.
+type Neighbours = SmallVec<[VarId; 8]>;
+
+/// Adds others to the neighbours of a variable.
+fn join(neighbours: &mut Neighbours, var: VarId, others: &[VarId]) {
+    for &other in others {
+        if other != var && !neighbours.contains(&other) {
+            neighbours.push(other);
         }
     }
-    for list in &mut neighbours {
-        list.sort_unstable();
-        list.dedup();
+}
+
+/// The order in which the variables of a network are eliminated.
+#[must_use]
+pub fn elimination_order(network: &Network) -> Order {
+    let n = network.domains.len();
+    let mut neighbours: Vec<Neighbours> = vec![Neighbours::new(); n];
+    for factor in &network.factors {
+        for &a in &factor.scope {
+            join(&mut neighbours[a as usize], a, &factor.scope);
+        }
     }
-    let weight = |var: VarId, neighbours: &[Vec<VarId>]| {
+    let weight = |var: VarId, neighbours: &[Neighbours]| {
         neighbours[var as usize].iter().chain([&var]).fold(1_u64, |product, &v| {
             product.saturating_mul(u64::from(network.domains[v as usize]))
         })
@@ -37,20 +55,23 @@ pub fn elimination_order(network: &Network) -> Vec<VarId> {
         heap.push(Reverse((current[var], id)));
     }
     let mut done = vec![false; n];
-    let mut order = Vec::with_capacity(heap.len());
+    let mut vars = Vec::with_capacity(heap.len());
+    let mut widest: Option<(VarId, u64)> = None;
     while let Some(Reverse((key, var))) = heap.pop() {
         if done[var as usize] || current[var as usize] != key {
             continue;
         }
         done[var as usize] = true;
-        order.push(var);
+        vars.push(var);
+        // Its bucket is over itself and its neighbours of now.
+        if widest.is_none_or(|(_, most)| key > most) {
+            widest = Some((var, key));
+        }
         let clique = std::mem::take(&mut neighbours[var as usize]);
         for &a in &clique {
             let list = &mut neighbours[a as usize];
-            list.retain(|&v| v != var);
-            list.extend(clique.iter().filter(|&&b| b != a));
-            list.sort_unstable();
-            list.dedup();
+            list.retain(|v| *v != var);
+            join(list, a, &clique);
             let key = weight(a, &neighbours);
             if key != current[a as usize] {
                 current[a as usize] = key;
@@ -58,5 +79,5 @@ pub fn elimination_order(network: &Network) -> Vec<VarId> {
             }
         }
     }
-    order
+    Order { vars, widest }
 }

@@ -6,8 +6,7 @@
 //! the smaller domains. This repeats with larger mini-buckets. If elimination stays out of reach, the best assignment is
 //! the answer, and the bound says how far from the optimum it may be.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::bound::bound;
@@ -150,7 +149,7 @@ impl Known {
 /// The network with these values only.
 pub(crate) fn restrict(network: &Network, kept: &[Vec<u32>]) -> Network {
     let mut small = Network::default();
-    let mut numbers: HashMap<&[u32], u32> = HashMap::new();
+    let mut numbers: FxHashMap<&[u32], u32> = FxHashMap::default();
     let mut number = Vec::with_capacity(kept.len());
     for values in kept {
         small.variable(values.len());
@@ -158,11 +157,10 @@ pub(crate) fn restrict(network: &Network, kept: &[Vec<u32>]) -> Network {
         number.push(*numbers.entry(values).or_insert(next));
     }
     // Layers that repeat each other restrict the same tables in the same way.
-    let mut known: HashMap<(TableId, SmallVec<[u32; 6]>), TableId> = HashMap::new();
+    let mut known: FxHashMap<(TableId, SmallVec<[u32; 6]>), TableId> = FxHashMap::default();
     for factor in &network.factors {
         let how = factor.scope.iter().map(|&var| number[var as usize]).collect();
         let table = *known.entry((factor.table, how)).or_insert_with(|| {
-            let table = network.tables.get(factor.table);
             let mut indices = vec![0_usize];
             for &var in &factor.scope {
                 let domain = network.domain(var);
@@ -171,7 +169,7 @@ pub(crate) fn restrict(network: &Network, kept: &[Vec<u32>]) -> Network {
                     .flat_map(|i| kept[var as usize].iter().map(move |&v| i * domain + v as usize))
                     .collect();
             }
-            small.tables.intern(indices.into_iter().map(|i| table[i]).collect())
+            small.tables.intern(network.tables.entries(factor.table, &indices))
         });
         small.factor(factor.scope.iter().copied(), table);
     }
