@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use shardgrad::core::Machine;
 use shardgrad::core::machine::Link;
-use shardgrad::graph::MlpSpec;
+use shardgrad::graph::Model;
 use shardgrad::measure::{self, batch, steps};
 use shardgrad::predict::predict;
 use shardgrad::runtime::World;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<(), Failure> {
 fn run_on(backend: &Backend, args: &MeasureArgs) -> Result<(), Failure> {
     let model = ModelArgs { model: args.model.clone(), machine: None };
     let asked = backend.together(asked(args, &model))?;
-    backend.agree(|| alike::measuring(args, &asked.spec))?;
+    backend.agree(|| alike::measuring(args, &asked.model))?;
     let machine = measured(backend, args)?;
     let remark = format!(
         "Measured by `shardgrad measure` on {} of {}.\nLinks: all_reduces along the axis. flops: the products of a \
@@ -49,7 +49,7 @@ fn run_on(backend: &Backend, args: &MeasureArgs) -> Result<(), Failure> {
         let planned = backend.together(planned(args, &model, layout, training, &machine))?;
         let predicted = predict(planned.plan(), &machine).seconds;
         let mut trainer = backend.trainer(&planned)?;
-        let took = steps(&mut trainer, &batch(&asked.spec), usize::from(args.steps))
+        let took = steps(&mut trainer, &batch(&asked.model), usize::from(args.steps))
             .map_err(Failure::no)?;
         table.push_str(&format!(
             "{:<28} {:>12} {:>12} {:>20.2}\n",
@@ -64,7 +64,7 @@ fn run_on(backend: &Backend, args: &MeasureArgs) -> Result<(), Failure> {
 
 /// What is to be timed.
 struct Asked {
-    spec: MlpSpec,
+    model: Model,
     /// Under each layout, with its text.
     layouts: Vec<(String, Training)>,
 }
@@ -72,16 +72,13 @@ struct Asked {
 /// What cannot be timed is refused before anything is.
 fn asked(args: &MeasureArgs, model: &ModelArgs) -> Result<Asked, Failure> {
     let training = request::training(model)?;
-    let Some(spec) = training.spec().mlp().cloned() else {
-        return Err(Failure::input("`stack`: a model with [[layer]] was expected"));
-    };
     let under = |layout: &String| {
         let training = request::with_layout(training.clone(), layout, None)?;
         planned(args, model, layout, &training, &Machine::default())?;
         Ok((layout.clone(), training))
     };
     let layouts = args.layout.iter().map(under).collect::<Result<_, Failure>>()?;
-    Ok(Asked { spec, layouts })
+    Ok(Asked { model: training.spec().clone(), layouts })
 }
 
 fn planned(

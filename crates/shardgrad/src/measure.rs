@@ -20,7 +20,7 @@ use shardgrad_core::machine::Link;
 use shardgrad_core::{
     AxisSet, DType, Layout, Machine, Mesh, Placement, TensorType, Transition, schedule,
 };
-use shardgrad_graph::{Graph, Loss, MlpSpec, OutputRole, Program, Value};
+use shardgrad_graph::{Graph, Loss, Model, OutputRole, Program, Value};
 use shardgrad_planner::{LayoutRequest, Options};
 use shardgrad_runtime::groups::all_reduce;
 use shardgrad_runtime::{Collective, Communicator, Data, Pool, Reduce};
@@ -213,22 +213,34 @@ pub fn steps(trainer: &mut Trainer, inputs: &Inputs, times: usize) -> Result<f64
 
 /// A batch for a model, of any data.
 #[must_use]
-pub fn batch(spec: &MlpSpec) -> Inputs {
-    let ramp = |columns: usize, dtype| {
-        let ty = TensorType::new([spec.batch, columns], dtype);
-        Value::from_fn(&ty, |i| f64::from(u8::try_from(i * 7 % 17).unwrap_or(0)) / 17.0 - 0.5)
+pub fn batch(model: &Model) -> Inputs {
+    let ids = |shape: &[usize], different: usize| {
+        let id = |i| f64::from(u32::try_from(i % different).unwrap_or(0));
+        Value::from_fn(&TensorType::new(shape.iter().copied(), DType::I32), id)
     };
-    let mut batch = Inputs::from([("x".to_owned(), ramp(spec.inputs(), spec.dtype))]);
-    match spec.loss {
-        Loss::Sum => {}
-        Loss::Mse => drop(batch.insert("y".to_owned(), ramp(spec.outputs(), spec.dtype))),
-        Loss::CrossEntropy => {
-            let (ty, classes) = (TensorType::new([spec.batch], DType::I32), spec.outputs());
-            let label = |i| f64::from(u32::try_from(i % classes).unwrap_or(0));
-            batch.insert("y".to_owned(), Value::from_fn(&ty, label));
+    let named = |name: &str, value| (name.to_owned(), value);
+    match model {
+        Model::Mlp(spec) => {
+            let ramp = |columns: usize| {
+                let number = |i| f64::from(u8::try_from(i * 7 % 17).unwrap_or(0)) / 17.0 - 0.5;
+                Value::from_fn(&TensorType::new([spec.batch, columns], spec.dtype), number)
+            };
+            let targets = match spec.loss {
+                Loss::Sum => None,
+                Loss::Mse => Some(ramp(spec.outputs())),
+                Loss::CrossEntropy => Some(ids(&[spec.batch], spec.outputs())),
+            };
+            let targets = targets.map(|y| named("y", y));
+            [named("x", ramp(spec.inputs()))].into_iter().chain(targets).collect()
+        }
+        Model::Stack(spec) => {
+            let shape = [spec.batch, spec.sequence];
+            let tokens = ["x", "y"].map(|name| named(name, ids(&shape, spec.vocabulary)));
+            let all = TensorType::new(shape, spec.dtype);
+            let mask = spec.masked.then(|| named("mask", Value::from_fn(&all, |_| 1.0)));
+            tokens.into_iter().chain(mask).collect()
         }
     }
-    batch
 }
 
 /// The machine file.

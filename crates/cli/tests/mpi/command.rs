@@ -12,6 +12,7 @@ type Step<'a> = &'a dyn Fn(&str, &dyn Fn());
 
 pub(crate) fn all(step: Step<'_>) {
     step("command::prints_and_saves_what_threads_do", &as_on_threads);
+    step("command::text_is_learnt_as_on_threads", &text);
     step("command::native_collectives_are_equal_within_rounding", &native);
     step("command::what_differs_between_ranks_is_named", &differences);
     step("command::bad_input_is_said_once", &bad_input);
@@ -83,6 +84,34 @@ fn as_on_threads() {
     let before = |text: &str| text.split("sharded = ").next().map(str::to_owned);
     let plain = plain.split("--verify").next().map(str::to_owned);
     assert_eq!(plain, before(&threads));
+}
+
+/// A decoder that learns a text on four processes: heads and the vocabulary split unevenly, dropout, masked ends.
+fn text() {
+    let sonnets = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/sonnets.txt");
+    let model = file(
+        "text.toml",
+        "batch = 6\nsequence = 32\nvocabulary = 45\nmasked = true\nclip_norm = 1.0\noptimizer = \"adamw\"\n\
+         [[stack]]\nkind = \"embedding\"\nname = \"tokens\"\nwidth = 12\n\
+         [[stack]]\nkind = \"block\"\nname = \"block\"\nheads = 3\nhidden = 10\ndropout = 0.1\n\
+         [[stack]]\nkind = \"norm\"\nname = \"norm\"\n\
+         [[stack]]\nkind = \"head\"\nname = \"scores\"\ntied = \"tokens\"\n",
+    );
+    let path = |name: &str| place().join(name).to_str().expect("UTF-8").to_owned();
+    let (a, b) = (path("text-threads"), path("text-processes"));
+    let train = format!(
+        "train {model} --data {sonnets} --mesh dp=2,tp=2 --layout dp=fsdp,tp=megatron-sp --epochs 2 --verify"
+    );
+    let expected = threads(&format!("{train} --checkpoint {a}")).expect("threads", 0);
+    let got = processes(4, &format!("{train} --checkpoint {b}")).expect("processes", 0);
+    assert_eq!(got.stdout, expected.stdout);
+    assert!(got.stdout.contains("counted = predicted in all"), "{}", got.stdout);
+    let read = |path: &str| std::fs::read(path).expect("a checkpoint");
+    assert_eq!(read(&a), read(&b));
+    let layouts = "--layout megatron --layout data --steps 2";
+    let measured = processes(2, &format!("measure {model} --mesh d=2 {layouts}"));
+    let measured = measured.expect("a decoder is measured", 0).stdout;
+    assert!(measured.contains("\nd=megatron ") && measured.contains("\nd=data "), "{measured}");
 }
 
 fn native() {
