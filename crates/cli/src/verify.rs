@@ -113,20 +113,23 @@ impl Verifier {
             Some((first, last)) if first == last => format!("step {first}"),
             Some((first, last)) => format!("steps {first} to {last}"),
         };
+        let bounded = self.elements - self.unbounded;
         let worst = match &self.worst {
             (ratio, what, step) if *ratio > 0.0 => {
                 format!("the largest difference is {ratio:.3} of its bound ({what}, step {step})")
             }
-            _ => "not one element differs".to_owned(),
+            _ => "not one of them differs".to_owned(),
         };
-        let unbounded = match self.unbounded {
-            0 => String::new(),
-            1 => "; 1 element stands beside a singularity, where no bound is finite".to_owned(),
-            n => format!("; {n} elements stand beside a singularity, where no bound is finite"),
+        let shown = match (bounded, self.unbounded) {
+            (0, 1..) => format!(
+                "nothing is shown, as not one of {} elements has a finite bound on rounding",
+                self.unbounded
+            ),
+            (n, 0) => format!("{n} elements equal the dense run's within rounding, and {worst}"),
+            (n, more) => format!(
+                "{n} elements equal the dense run's within rounding, and {worst}; of {more} more the bound is not finite, and nothing is claimed"
+            ),
         };
-        format!(
-            "{steps}: loss, gradients, parameters and optimizer state, {} elements, equal the dense run's within rounding; {worst}{unbounded}",
-            self.elements
-        )
+        format!("{steps}: of loss, gradients, parameters and optimizer state {shown}")
     }
 }
