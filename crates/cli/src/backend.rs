@@ -3,6 +3,7 @@
 //! Of several processes the first prints, and all make the same calls in the same order. A failure that all of them know ends
 //! each with its exit code, and one of them says it; any other ends all of them at once.
 
+use shardgrad::runtime::Buffers;
 use shardgrad::{Planned, Trainer};
 
 use crate::args::{BackendArg, BackendArgs, CollectivesArg};
@@ -77,10 +78,21 @@ impl Backend {
 
     /// The devices of a plan.
     pub(crate) fn trainer(&self, planned: &Planned) -> Result<Trainer, Failure> {
+        self.trainer_with(planned, Buffers::Keep)
+    }
+
+    /// The same with another use of buffers.
+    pub(crate) fn trainer_with(
+        &self,
+        planned: &Planned,
+        buffers: Buffers,
+    ) -> Result<Trainer, Failure> {
         match self {
-            Backend::Threads => Trainer::threads(planned),
+            Backend::Threads => Trainer::threads_with(planned, buffers),
             #[cfg(feature = "mpi")]
-            Backend::Mpi { universe, options } => Trainer::mpi_with(planned, universe, *options),
+            Backend::Mpi { universe, options } => {
+                Trainer::mpi_with(planned, universe, *options, buffers)
+            }
         }
         .map_err(Failure::no)
     }

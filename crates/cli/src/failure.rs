@@ -97,6 +97,12 @@ fn one_line(text: &str) -> String {
     })
 }
 
+impl From<shardgrad_testkit::Error> for Failure {
+    fn from(error: shardgrad_testkit::Error) -> Self {
+        Failure::no(error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::one_line;

@@ -117,9 +117,12 @@ fn measured(backend: &Backend, args: &MeasureArgs) -> Result<Machine, Failure> {
     let machine = measure::machine(mesh, links, |planned| match backend {
         Backend::Threads => shardgrad::Trainer::threads(planned),
         #[cfg(feature = "mpi")]
-        Backend::Mpi { universe, options } => {
-            shardgrad::Trainer::mpi_with(planned, universe, *options)
-        }
+        Backend::Mpi { universe, options } => shardgrad::Trainer::mpi_with(
+            planned,
+            universe,
+            *options,
+            shardgrad::runtime::Buffers::Keep,
+        ),
     });
     let machine = machine.map_err(Failure::no)?;
     Ok(same_everywhere(backend, machine))

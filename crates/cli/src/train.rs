@@ -287,8 +287,9 @@ impl<'a> Run<'a> {
             }
             if let Some((dense, apart)) = &mut self.free {
                 let other = dense.step_rows(data, rows).map_err(Failure::no)?;
-                let other = other.loss.unwrap_or(f64::NAN);
-                *apart = apart.max((loss - other).abs());
+                let difference = (loss - other.loss.unwrap_or(f64::NAN)).abs();
+                // A maximum would drop a NaN.
+                *apart = if difference.is_nan() { difference } else { apart.max(difference) };
             }
             sum += loss;
             bar.inc(1);
@@ -310,6 +311,7 @@ impl<'a> Run<'a> {
         );
         if let Some(verifier) = &self.verifier {
             text.push_str(&format!("sharded = dense in {}\n", verifier.summary()));
+            text.push_str(&format!("each op = dense op in {}\n", verifier.summary_of_ops()));
         }
         if let Some((_, apart)) = &self.free {
             text.push_str(&format!(

@@ -47,6 +47,20 @@ impl DType {
             DType::I32 | DType::I64 => 0.0,
         }
     }
+
+    /// Whether a number is still positive and finite when it is rounded to this type.
+    ///
+    /// ```
+    /// use shardgrad_core::DType;
+    /// assert!(DType::F64.is_positive(1e39) && DType::F64.is_positive(1e-50));
+    /// assert!(!DType::F32.is_positive(1e39) && !DType::F32.is_positive(1e-50));
+    /// ```
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn is_positive(self, number: f64) -> bool {
+        let rounded = if self == DType::F32 { f64::from(number as f32) } else { number };
+        rounded > 0.0 && rounded.is_finite()
+    }
 }
 
 impl fmt::Display for DType {

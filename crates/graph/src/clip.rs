@@ -39,12 +39,14 @@ impl Graph {
             problem: problem.to_owned(),
             at,
         };
-        if !(limit > 0.0 && limit.is_finite()) {
-            return Err(bad(format!("the limit {limit}"), "it must be positive and finite"));
-        }
         let Some((&first, rest)) = gradients.split_first() else {
             return Err(bad("no gradient".to_owned(), "there is nothing to clip"));
         };
+        let dtype = first.ty().dtype;
+        if !dtype.is_positive(limit) {
+            let problem = format!("in {dtype} it must be positive and finite");
+            return Err(bad(format!("the limit {limit:e}"), &problem));
+        }
         let phase = self.set_phase(Phase::Update);
         let clipped = clip(first, rest, limit);
         self.set_phase(phase);

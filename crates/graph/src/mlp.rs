@@ -167,7 +167,7 @@ impl MlpSpec {
                 return bad(key, pair[1].inputs.to_string(), &problem);
             }
         }
-        valid_updates(self.optimizer, self.schedule, self.clip_norm)
+        valid_updates(self.optimizer, self.schedule, self.clip_norm, self.dtype)
     }
 }
 
@@ -176,12 +176,14 @@ pub(crate) fn valid_updates(
     optimizer: Optimizer,
     schedule: Option<Schedule>,
     clip_norm: Option<f64>,
+    dtype: DType,
 ) -> Result<(), Error> {
     let bad = |key: &str, found: String, problem: &str| {
         Err(Error::BadModel { key: key.to_owned(), found, problem: problem.to_owned() })
     };
-    if let Some(limit) = clip_norm.filter(|limit| !(*limit > 0.0 && limit.is_finite())) {
-        return bad("clip_norm", limit.to_string(), "it must be positive and finite");
+    if let Some(limit) = clip_norm.filter(|&limit| !dtype.is_positive(limit)) {
+        let problem = format!("in {dtype} it must be positive and finite");
+        return bad("clip_norm", format!("{limit:e}"), &problem);
     }
     if optimizer == Optimizer::None && (schedule.is_some() || clip_norm.is_some()) {
         let key = if schedule.is_some() { "schedule" } else { "clip_norm" };

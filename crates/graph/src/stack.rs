@@ -315,6 +315,6 @@ impl StackSpec {
             let found = format!("{} layer(s) long", self.layers.len());
             return bad("stack".into(), found, "a stack has at least an embedding and a head");
         }
-        valid_updates(self.optimizer, self.schedule, self.clip_norm)
+        valid_updates(self.optimizer, self.schedule, self.clip_norm, self.dtype)
     }
 }

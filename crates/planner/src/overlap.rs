@@ -166,3 +166,48 @@ fn waited_late(plan: &Plan, most: u64) -> Plan {
     }
     Plan { waits, ..plan.clone() }
 }
+
+#[cfg(test)]
+mod tests {
+    use shardgrad_core::Op;
+    use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec};
+
+    use super::*;
+    use crate::options::Combine;
+
+    /// A weight is gathered beside the product before, behind the gather before, which uses the same links.
+    #[test]
+    fn gathers_start_as_early_as_links_and_memory_allow() {
+        let layer =
+            |_| LayerSpec { inputs: 8, outputs: 8, bias: false, activation: Activation::Tanh };
+        let spec = MlpSpec {
+            layers: (0..3).map(layer).collect(),
+            loss: Loss::Mse,
+            ..MlpSpec::new("mlp", 32)
+        };
+        let program = spec.training_program().unwrap();
+        let options = Options { blocking: true, combine: Combine::Off, ..Options::default() };
+        let request = "fsdp".parse().unwrap();
+        let blocking = crate::plan(&program, &"dp=2".parse().unwrap(), &request, &options);
+        let blocking = blocking.unwrap().plan;
+        let place = |plan: &Plan, of: &dyn Fn(NodeId) -> bool| plan.ids().position(of).unwrap();
+        let gather = |plan: &Plan, weight: &str| {
+            let of_it =
+                |id: NodeId| plan.node(plan.node(id).operands[0]).leaf_name() == Some(weight);
+            let gathers = TransitionKind::AllGather;
+            place(plan, &|id| {
+                plan.transition(id).is_some_and(|t| t.transition.kind == gathers) && of_it(id)
+            })
+        };
+        let product = |plan: &Plan| place(plan, &|id| matches!(plan.node(id).op, Op::Einsum(_)));
+        assert!(gather(&blocking, "w0") < product(&blocking));
+        assert!(product(&blocking) < gather(&blocking, "w1"));
+        let early = overlapped(blocking.clone(), &options);
+        assert!(gather(&early, "w0") < gather(&early, "w1"), "{early}");
+        assert!(gather(&early, "w1") < product(&early), "{early}");
+        // It is waited for where it is read, beside the product.
+        let wait = early.wait(NodeId::from_index(gather(&early, "w1")));
+        assert!(wait.index() >= product(&early), "{early}");
+        assert!(memory::peak(&early).bytes <= memory::peak(&blocking).bytes);
+    }
+}

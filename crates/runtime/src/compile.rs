@@ -54,6 +54,7 @@ pub(crate) struct Life {
 /// One node, or several fused ones.
 #[derive(Debug)]
 pub(crate) struct Step {
+    pub(crate) nodes: Range<usize>,
     pub(crate) work: Work,
     pub(crate) result: SlotId,
     pub(crate) operands: SmallVec<[SlotId; 2]>,
@@ -352,13 +353,14 @@ impl<'a> Compiler<'a> {
         let operations =
             nodes.clone().map(|at| self.operations(NodeId::from_index(at))).sum::<u64>()
                 + late.unwrap_or(0);
-        let lives = &lives[nodes];
+        let lives = &lives[nodes.clone()];
         let fills = lives
             .iter()
             .filter_map(|life| life.born)
             .filter(|&slot| needs[slot as usize] != Need::None)
             .collect();
         Ok(Step {
+            nodes,
             work,
             result,
             operands,

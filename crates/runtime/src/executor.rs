@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Block, Layout, TensorType};
-use shardgrad_graph::{Plan, SlotId};
+use shardgrad_graph::{NodeId, Plan, SlotId};
 use smallvec::SmallVec;
 
 use crate::collective::{Buffers as InFlight, Collective, Flight, Landed};
@@ -35,6 +35,8 @@ pub enum Buffers {
     Keep,
     /// They are freed, and every op runs by itself: memory is what is counted.
     Free,
+    /// The same, and a copy of what every node made in the last step is there to be read: [`Executor::recorded`].
+    Record,
 }
 
 /// A leaf or an output of one rank.
@@ -76,6 +78,8 @@ pub struct Executor {
     pool: Pool,
     /// Launches that are started and not waited for, by their steps.
     flights: BTreeMap<usize, Flight>,
+    /// By node, what it made in the last step, if that is recorded.
+    records: Vec<Option<Data>>,
 }
 
 impl Executor {
@@ -89,7 +93,15 @@ impl Executor {
             plan.slots.fill(leaf.slot);
         }
         let live_bytes = plan.slots.live_bytes();
-        Ok(Self { plan, buffers, live_bytes, pool: Pool::default(), flights: BTreeMap::new() })
+        let nodes = plan.steps.last().map_or(0, |step| step.nodes.end);
+        Ok(Self {
+            plan,
+            buffers,
+            live_bytes,
+            pool: Pool::default(),
+            flights: BTreeMap::new(),
+            records: vec![None; nodes],
+        })
     }
 
     /// The rank's leaves by name.
@@ -120,6 +132,12 @@ impl Executor {
     #[must_use]
     pub fn output(&self, name: &str) -> Option<&Data> {
         self.plan.outputs.get(name).map(|stored| self.plan.slots.data(stored.slot))
+    }
+
+    /// What a node made in the last step, with [`Buffers::Record`]. What makes nothing, as an alias, has what is in its buffer.
+    #[must_use]
+    pub fn recorded(&self, node: NodeId) -> Option<&Data> {
+        self.records.get(node.index())?.as_ref()
     }
 
     /// Runs one step.
@@ -160,6 +178,12 @@ impl Executor {
                     flying -= launch.staging();
                     counted.launches.extend(put(launch, members, slots, landed).map(|l| l.0));
                 }
+                if self.buffers == Buffers::Record {
+                    record(&mut self.records, &steps[started], slots);
+                }
+            }
+            if self.buffers == Buffers::Record && !steps[at].flies {
+                record(&mut self.records, &steps[at], slots);
             }
             if !keep {
                 self.pool.clear();
@@ -174,7 +198,7 @@ impl Executor {
                 for &slot in frees {
                     slots.set_live(slot, false);
                     self.live_bytes -= slots.slot(slot).bytes();
-                    if self.buffers == Buffers::Free {
+                    if !keep {
                         slots.drop_buffer(slot);
                     }
                 }
@@ -192,7 +216,7 @@ impl Executor {
             if slots.slot(slot).live {
                 slots.set_live(slot, false);
                 self.live_bytes -= slots.slot(slot).bytes();
-                if self.buffers == Buffers::Free {
+                if self.buffers != Buffers::Keep {
                     slots.drop_buffer(slot);
                 }
             }
@@ -220,6 +244,19 @@ impl Executor {
         for update in updates.iter().filter(|update| !update.copy) {
             slots.exchange(update.leaf, update.value);
         }
+    }
+}
+
+/// Copies what the nodes of a step made.
+fn record(records: &mut [Option<Data>], step: &Step, slots: &Slots) {
+    let results: SmallVec<[SlotId; 1]> = match &step.work {
+        Work::Move { members, .. } => members.iter().map(|moved| moved.result).collect(),
+        Work::Nothing | Work::Fused(_) | Work::Local { .. } | Work::Descend { .. } => {
+            SmallVec::from_elem(step.result, 1)
+        }
+    };
+    for (record, slot) in records[step.nodes.clone()].iter_mut().zip(results) {
+        *record = Some(slots.data(slot).clone());
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ndarray::Dimension;
 use shardgrad_core::ops::Role;
-use shardgrad_core::{Block, Layout, Op, TensorType};
+use shardgrad_core::{Block, Layout, TensorType};
 use shardgrad_graph::{NodeId, Plan, Value};
 
 use crate::error::Error;
@@ -51,48 +51,9 @@ fn fewest_classes(plan: &Plan, labels: NodeId) -> Option<usize> {
         {
             fewest = Some(fewest.map_or(count, |n| n.min(count)));
         }
-        same[id.index()] |= reads(0) && moves_all(&node.op);
+        same[id.index()] |= reads(0) && node.op.moves_all();
     }
     fewest
-}
-
-/// Whether the result holds the operand's elements, all of them.
-fn moves_all(op: &Op) -> bool {
-    match op {
-        Op::Transition(_)
-        | Op::StopGradient
-        | Op::Constrain
-        | Op::Reshape(_)
-        | Op::Broadcast(_)
-        | Op::Transpose(_) => true,
-        Op::Leaf(_)
-        | Op::Fill(_)
-        | Op::Iota(_)
-        | Op::Uniform(_)
-        | Op::Einsum(_)
-        | Op::Add
-        | Op::Sub
-        | Op::Mul
-        | Op::Div
-        | Op::Maximum
-        | Op::Minimum
-        | Op::Where
-        | Op::Scale(_)
-        | Op::AddConst(_)
-        | Op::Unary(_)
-        | Op::Compare(_)
-        | Op::CompareConst(..)
-        | Op::Cast(_)
-        | Op::Sum(_)
-        | Op::Max(_)
-        | Op::CumSum(_)
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concat(_)
-        | Op::OneHot { .. }
-        | Op::Lookup { .. }
-        | Op::ScatterAdd { .. } => false,
-    }
 }
 
 /// Checks names, types and labels.

@@ -50,7 +50,7 @@ impl Chunk {
     }
 }
 
-/// A rank's operand, if it is no buffer of its own the result's, and its result.
+/// A rank's operand, unless it lies in the result's buffer, and its result.
 #[derive(Debug)]
 pub(crate) struct Held<'a, T> {
     pub(crate) source: Option<&'a [T]>,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use shardgrad_graph::NodeId;
+
 use crate::error::Error;
 use crate::executor::{Counted, Executor};
 use crate::handoff::Handoff;
@@ -22,6 +24,8 @@ pub(crate) enum Command {
     },
     /// Return a copy of a leaf's block.
     Read(String),
+    /// Return a copy of what a node made in the last step, if that is recorded.
+    Recorded(NodeId),
     /// Overwrite a leaf's block.
     Write(String, Data),
     Stop,
@@ -60,6 +64,7 @@ pub(crate) fn obey(
     Some(match command {
         Command::Stop => return None,
         Command::Read(name) => Reply::Block(executor.leaf(&name).cloned()),
+        Command::Recorded(node) => Reply::Block(executor.recorded(node).cloned()),
         Command::Write(name, data) => {
             if let Some(block) = executor.leaf_mut(&name) {
                 *block = data;

@@ -321,6 +321,22 @@ impl Trainer {
         self.assemble(&placed, blocks)
     }
 
+    /// By rank, what a node of the plan made in the last step; `None` unless the trainer has [`Buffers::Record`] and has
+    /// stepped.
+    ///
+    /// # Errors
+    /// An earlier failure.
+    pub fn recorded(&mut self, node: NodeId) -> Result<Option<Vec<Data>>, Error> {
+        self.refuse_if_stopped()?;
+        let here = self.ranks.here(self.mesh.size());
+        let replies = self.command(here.map(|_| Command::Recorded(node)).collect())?;
+        let block = |reply| if let Reply::Block(block) = reply { block } else { None };
+        match replies.into_iter().map(block).collect::<Option<Vec<Data>>>() {
+            Some(blocks) => self.ranks.gather(blocks).map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The blocks of a parameter or of state of the ranks that are here.
     pub(crate) fn read_blocks(&mut self, name: &str) -> Result<Vec<Data>, Error> {
         self.refuse_if_stopped()?;

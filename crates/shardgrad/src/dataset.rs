@@ -71,7 +71,7 @@ struct Table {
     targets: Targets,
 }
 
-/// One step's values by the names of the program's inputs: `x`, and `y` if the loss has a target.
+/// One step's values by the names of the program's inputs: `x`, `y` if the loss has a target, and `mask` if the model has one.
 pub type Inputs = BTreeMap<String, Value>;
 
 impl Dataset {

@@ -6,8 +6,10 @@ use std::path::Path;
 use shardgrad_core::geometry::split;
 use shardgrad_core::ops::Role;
 use shardgrad_core::{Block, DType};
-use shardgrad_graph::{Model, Optimizer, Start, Value};
-use shardgrad_runtime::{Checkpoint, Counters, Init, StepReport, Trainer as Ranks, TrainerOptions};
+use shardgrad_graph::{Model, NodeId, Optimizer, Start, Value};
+use shardgrad_runtime::{
+    Buffers, Checkpoint, Counters, Data, Init, StepReport, Trainer as Ranks, TrainerOptions,
+};
 
 use crate::dataset::{Dataset, Inputs};
 use crate::error::Error;
@@ -52,7 +54,16 @@ impl Trainer {
     /// # Errors
     /// Threads cannot be started.
     pub fn threads(planned: &Planned) -> Result<Self, Error> {
-        Ok(Self::of(planned, Ranks::with_options(planned.plan(), options_of(planned))?))
+        Self::threads_with(planned, Buffers::Keep)
+    }
+
+    /// [`Trainer::threads`] with another use of buffers: [`Buffers::Record`] is needed for [`Trainer::recorded`].
+    ///
+    /// # Errors
+    /// As [`Trainer::threads`].
+    pub fn threads_with(planned: &Planned, buffers: Buffers) -> Result<Self, Error> {
+        let options = TrainerOptions { buffers, ..options_of(planned) };
+        Ok(Self::of(planned, Ranks::with_options(planned.plan(), options)?))
     }
 
     /// The device of the plan that this process is, one of as many as `mpirun` started, parameters at their initial values.
@@ -86,10 +97,10 @@ impl Trainer {
     /// of them get the same error, which names it.
     #[cfg(feature = "mpi")]
     pub fn mpi(planned: &Planned, universe: &crate::mpi::Universe) -> Result<Self, Error> {
-        Self::mpi_with(planned, universe, crate::mpi::MpiOptions::default())
+        Self::mpi_with(planned, universe, crate::mpi::MpiOptions::default(), Buffers::Keep)
     }
 
-    /// [`Trainer::mpi`] with another choice of collectives.
+    /// [`Trainer::mpi`] with another choice of collectives and another use of buffers.
     ///
     /// # Errors
     /// As [`Trainer::mpi`].
@@ -98,9 +109,10 @@ impl Trainer {
         planned: &Planned,
         universe: &crate::mpi::Universe,
         options: crate::mpi::MpiOptions,
+        buffers: Buffers,
     ) -> Result<Self, Error> {
         let comm = universe.communicator(options);
-        let options = options_of(planned);
+        let options = TrainerOptions { buffers, ..options_of(planned) };
         Ok(Self::of(planned, Ranks::mpi(planned.plan(), &options, comm)?))
     }
 
@@ -202,6 +214,15 @@ impl Trainer {
     /// An unknown name, or an earlier failure.
     pub fn get(&mut self, name: &str) -> Result<Value, Error> {
         Ok(self.ranks.gather(name)?)
+    }
+
+    /// By rank, what a node of the plan made in the last step; `None` unless the trainer was made with [`Buffers::Record`] and
+    /// has stepped.
+    ///
+    /// # Errors
+    /// An earlier failure.
+    pub fn recorded(&mut self, node: NodeId) -> Result<Option<Vec<Data>>, Error> {
+        Ok(self.ranks.recorded(node)?)
     }
 
     /// All parameters and optimizer state, as global values.

@@ -9,6 +9,7 @@
 //! | [`strategies`], [`recipe`], [`case`] | random meshes, layouts, programs and whole cases that shrink |
 //! | [`random_plan`] | random plans that are right, with every rule and transition |
 //! | [`tolerance`] | how far two runs may differ by rounding: a bound for each element |
+//! | [`op_by_op`] | every op of a run by itself, on the operands that the ranks had |
 //! | [`equivalence`] | sharded against dense: values, gradients, predictions |
 //! | [`collectives`] | assertions on what a plan communicates |
 //! | [`simulate`] | a mesh on paper, which follows a plan to the letter |
@@ -24,6 +25,7 @@ pub mod diagnose;
 pub mod equivalence;
 pub mod error;
 pub mod mutate;
+pub mod op_by_op;
 pub mod random_plan;
 pub mod recipe;
 mod rounding;

@@ -32,7 +32,7 @@ use crate::rounding::{Estimate, Format, leaf, propagate};
 use crate::slopes::tied_maximum;
 
 /// Two runs, and one part in a hundred for terms of second order and the rounding of the bound itself.
-const RUNS: f64 = 2.0 * 1.01;
+pub(crate) const RUNS: f64 = 2.0 * 1.01;
 
 /// Bounds of |one run − another| for every value of a program.
 #[derive(Clone, Debug)]

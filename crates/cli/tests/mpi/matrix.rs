@@ -75,7 +75,8 @@ pub(crate) fn run(universe: &Universe) -> Result<(), Error> {
     // Every fifth with MPI's own collectives.
     let mut others = Vec::new();
     for planned in plans.iter().step_by(5) {
-        let mut trainer = Trainer::mpi_with(planned, universe, native).map_err(problem)?;
+        let mut trainer =
+            Trainer::mpi_with(planned, universe, native, Buffers::Keep).map_err(problem)?;
         let before = trainer.get_all().map_err(problem)?;
         let rows = &digits.epoch(0, 0, 30)[0];
         let report = trainer.step_rows(&digits, rows).map_err(problem)?;

@@ -309,6 +309,46 @@ impl Op {
         }
     }
 
+    /// Whether the result holds the elements of its operand, all of them and no others.
+    #[must_use]
+    pub fn moves_all(&self) -> bool {
+        match self {
+            Op::Transition(_)
+            | Op::StopGradient
+            | Op::Constrain
+            | Op::Reshape(_)
+            | Op::Broadcast(_)
+            | Op::Transpose(_) => true,
+            Op::Leaf(_)
+            | Op::Fill(_)
+            | Op::Iota(_)
+            | Op::Uniform(_)
+            | Op::Einsum(_)
+            | Op::Add
+            | Op::Sub
+            | Op::Mul
+            | Op::Div
+            | Op::Maximum
+            | Op::Minimum
+            | Op::Where
+            | Op::Scale(_)
+            | Op::AddConst(_)
+            | Op::Unary(_)
+            | Op::Compare(_)
+            | Op::CompareConst(..)
+            | Op::Cast(_)
+            | Op::Sum(_)
+            | Op::Max(_)
+            | Op::CumSum(_)
+            | Op::Slice(_)
+            | Op::Pad(_)
+            | Op::Concat(_)
+            | Op::OneHot { .. }
+            | Op::Lookup { .. }
+            | Op::ScatterAdd { .. } => false,
+        }
+    }
+
     /// The operand whose integers name one of so many things, if there is one: classes of a one-hot, rows of a table.
     #[must_use]
     pub fn names_one_of(&self) -> Option<(usize, usize)> {

@@ -39,6 +39,7 @@ impl StackSpec {
     /// # Errors
     /// As [`StackSpec::validate`].
     pub fn starts(&self) -> Result<BTreeMap<String, Start>, Error> {
+        self.validate()?;
         let g = Graph::new(&self.name, self.dtype);
         Parts::new(&g, self)?;
         Ok(g.starts())

@@ -24,7 +24,7 @@ const DIRECT_READERS: usize = 4;
 /// Most sets of layouts that one value's consumers may ask for.
 const SET_LIMIT: usize = 1 << 13;
 
-/// Entries of a table that is made when it is read.
+/// Most entries of a table that is made at once.
 const LARGE: usize = 1 << 12;
 
 /// The table of what it costs to carry a value from where it stands to its readers.
@@ -291,5 +291,37 @@ mod tests {
             assert_eq!((tables.entry(id, 97), tables.len(id)), (all[1], tables.get(id).len()));
         }
         assert!(large.len() > 3, "{}", large.len());
+    }
+
+    /// Where a reader's variable decides where the value stands too, one column has no single set.
+    #[test]
+    fn a_root_that_reads_itself_is_looked_up_entry_by_entry() {
+        let program = StackSpec::new("gpt", 2, 4, 6).decoder(8, 2, 1).training_program().unwrap();
+        let mesh: Mesh = "tp=2".parse().unwrap();
+        let request: LayoutRequest = "megatron".parse().unwrap();
+        let demands = Demands::resolve(&program, &mesh, &request).unwrap();
+        let problem = Builder::new(&program, &mesh, &demands, &Options::default()).build().unwrap();
+        let graph = problem.graphs.iter().find(|g| g.layouts().len() > 3).unwrap();
+        let layouts: Rc<[LayoutId]> = (0..4).collect();
+        let cover = |root, readers: &[usize]| Cover {
+            graph: graph.clone(),
+            extents: SmallVec::from_slice(&[4, 4]),
+            readers: readers.iter().map(|&at| (at, layouts.clone())).collect(),
+            fixed: LayoutSet::new(),
+            root: (root, layouts.clone()),
+        };
+        for (root, readers) in
+            [(Some(0), &[0, 1][..]), (Some(1), &[0, 1]), (Some(0), &[1]), (None, &[0, 1])]
+        {
+            let cover = cover(root, readers);
+            let alone: Vec<Packed> = (0..cover.size()).map(|i| cover.entry(i)).collect();
+            assert_eq!(cover.all(), alone, "{root:?} {readers:?}");
+            let stands = |i: usize| root.map_or(0, |at| [i / 4, i % 4][at]);
+            let direct = |i: usize| {
+                let wanted = readers.iter().map(|&at| layouts[[i / 4, i % 4][at]]);
+                graph.cover(&layout_set(wanted))[stands(i)]
+            };
+            assert_eq!(alone, (0..16).map(direct).collect::<Vec<_>>());
+        }
     }
 }

@@ -122,22 +122,19 @@ impl<'a> Descent<'a> {
             let found = eliminate(&mut small, BUCKET_LIMIT).ok();
             let gain =
                 |found: &Solution| best.as_ref().is_none_or(|(least, _)| found.cost < *least);
-            idle += 1;
             if let Some(Solution { cost, assignment, .. }) = found.filter(gain) {
                 let values = assignment.iter().zip(&kept);
                 let assignment: Vec<u32> = values.map(|(&v, kept)| kept[v as usize]).collect();
                 for held in &mut self.held {
                     held.hold(self.whole, &self.read, &assignment);
                 }
-                let units = |cost| self.whole.scale.units(cost);
-                // Other fields are not worth a turn.
-                if best.as_ref().is_none_or(|(least, _)| units(cost) < units(*least)) {
-                    idle = 0;
-                }
                 best = Some((cost, assignment));
-                if units(cost) == lower {
+                idle = 0;
+                if self.whole.scale.units(cost) == lower {
                     break;
                 }
+            } else {
+                idle += 1;
             }
             if best.is_some() && idle + 1 >= sets.len() {
                 break;

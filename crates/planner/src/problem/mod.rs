@@ -169,9 +169,14 @@ impl Weighing {
         [sum.saturating_add(bytes.saturating_mul(memory)), a, b, bytes]
     }
 
-    fn bounds(self, bounds: [u128; 4]) -> [u128; 4] {
-        let memory = bounds[3] * u128::from(self.stored.max(self.made));
-        [bounds[0] * u128::from(self.objective) + memory, bounds[1], bounds[2], bounds[3]]
+    /// The scale of the costs of a program's plans.
+    fn scale(self, program: &Program, mesh: &Mesh, options: &Options, values: &Values) -> Scale {
+        let bounds = bounds::bounds(program, mesh, options.objective, values);
+        // Every node and every transition is an addend.
+        let addends = bounds[1] + program.nodes.len() as u128;
+        let [leading, a, b, bytes] = bounds::of_objective(&options.prices(mesh), bounds);
+        let memory = bytes * u128::from(self.stored.max(self.made));
+        Scale::for_bounds([leading * u128::from(self.objective) + memory, a, b, bytes], addends)
     }
 }
 
@@ -207,10 +212,7 @@ impl<'a> Builder<'a> {
         options: &'a Options,
     ) -> Self {
         let values = Values::of(program);
-        let bounds = bounds::bounds(program, mesh, options.objective, &values);
-        // Every node and every transition is an addend.
-        let addends = bounds[1] + program.nodes.len() as u128;
-        let scale = Scale::for_bounds(bounds::of_objective(&options.prices(mesh), bounds), addends);
+        let scale = Weighing::default().scale(program, mesh, options, &values);
         Self::with(program, mesh, demands, options, values, scale)
     }
 
@@ -246,11 +248,7 @@ impl<'a> Builder<'a> {
     #[must_use]
     pub fn weighing(mut self, weighing: Weighing) -> Self {
         self.weighing = weighing;
-        let prices = self.options.prices(self.mesh);
-        let bounds = bounds::bounds(self.program, self.mesh, self.options.objective, &self.values);
-        let addends = bounds[1] + self.program.nodes.len() as u128;
-        let bounds = weighing.bounds(bounds::of_objective(&prices, bounds));
-        self.scale = Scale::for_bounds(bounds, addends);
+        self.scale = weighing.scale(self.program, self.mesh, self.options, &self.values);
         self
     }
 

@@ -34,7 +34,7 @@ pub fn solve(
             return Ok(Outcome { cost, assignment, lower: cost, proof, traced: cost });
         }
         Err(Failure::Infeasible) => return Err(Error::contradicting(program)),
-        Err(Failure::TooWide(_, entries)) => entries,
+        Err(Failure::TooWide(entries)) => entries,
     };
     let contradicting = |_| Error::contradicting(program);
     let told = axes::solve(program, mesh, demands, options, problem)?;

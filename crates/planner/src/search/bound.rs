@@ -67,8 +67,11 @@ pub fn bound(network: &mut Network, limit: u64) -> Result<Bounds, Failure> {
     for (number, factor) in network.factors.iter().enumerate() {
         match first(&factor.scope) {
             Some(bucket) => buckets[bucket].push((factor.clone(), Sender::Network(number))),
-            None => lower += network.tables.get(factor.table)[0],
+            None => lower = (lower + network.tables.get(factor.table)[0]).min(INFINITE),
         }
+    }
+    if lower >= INFINITE {
+        return Err(Failure::Infeasible);
     }
     let mut minis: Vec<MiniBucket> = Vec::new();
     let mut messages = Messages::default();

@@ -50,8 +50,8 @@ pub struct Trace {
 pub enum Failure {
     /// Every assignment costs infinitely much.
     Infeasible,
-    /// Eliminating this variable needs a bucket of more entries than the limit.
-    TooWide(VarId, u64),
+    /// The largest bucket has so many entries, more than the limit.
+    TooWide(u64),
 }
 
 /// Messages that are known.
@@ -108,8 +108,8 @@ impl Eliminated {
 /// No assignment is possible, or a bucket has more than `limit` entries.
 pub fn eliminated(network: &mut Network, limit: u64) -> Result<Eliminated, Failure> {
     let Order { vars: order, widest } = elimination_order(network);
-    if let Some((var, entries)) = widest.filter(|(_, entries)| *entries > limit) {
-        return Err(Failure::TooWide(var, entries));
+    if widest > limit {
+        return Err(Failure::TooWide(widest));
     }
     let mut position = vec![usize::MAX; network.domains.len()];
     for (i, &var) in order.iter().enumerate() {
@@ -121,7 +121,7 @@ pub fn eliminated(network: &mut Network, limit: u64) -> Result<Eliminated, Failu
     for factor in &network.factors {
         match first(&factor.scope) {
             Some(bucket) => buckets[bucket].push(factor.clone()),
-            None => constant += network.tables.get(factor.table)[0],
+            None => constant = (constant + network.tables.get(factor.table)[0]).min(INFINITE),
         }
     }
     let mut messages = Messages::default();
@@ -354,6 +354,18 @@ pub(crate) mod tests {
             network.cost(&assignment)
         };
         (0..total).map(cost).min().filter(|&c| c < INFINITE)
+    }
+
+    /// 64 of them add up to more than a number holds.
+    #[test]
+    fn what_is_impossible_without_a_variable_is_so_however_often() {
+        let mut network = Network::default();
+        network.variable(2);
+        let table = network.tables.intern(vec![INFINITE]);
+        (0..64).for_each(|_| network.factor([], table));
+        assert_eq!(eliminated(&mut network, BUCKET_LIMIT).err(), Some(Failure::Infeasible));
+        let bound = crate::search::bound::bound(&mut network, 16);
+        assert_eq!(bound.err(), Some(Failure::Infeasible));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::cost::{INFINITE, Packed};
 /// Index of a variable.
 pub type VarId = u32;
 
-/// Entries of which one is read by itself; where more are, all are made.
+/// A table is made whole once more than one entry in so many is wanted.
 const FEW: usize = 8;
 
 /// Number of an interned table.

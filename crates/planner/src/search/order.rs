@@ -16,8 +16,8 @@ use super::network::{Network, VarId};
 pub struct Order {
     /// The variables; those with one value are left out.
     pub vars: Vec<VarId>,
-    /// The first variable with the largest bucket, and that bucket's entries.
-    pub widest: Option<(VarId, u64)>,
+    /// Entries of the largest bucket.
+    pub widest: u64,
 }
 
 /// The variables that share a factor with one, in any order: few, as long as buckets are small.
@@ -56,7 +56,7 @@ pub fn elimination_order(network: &Network) -> Order {
     }
     let mut done = vec![false; n];
     let mut vars = Vec::with_capacity(heap.len());
-    let mut widest: Option<(VarId, u64)> = None;
+    let mut widest = 0;
     while let Some(Reverse((key, var))) = heap.pop() {
         if done[var as usize] || current[var as usize] != key {
             continue;
@@ -64,9 +64,7 @@ pub fn elimination_order(network: &Network) -> Order {
         done[var as usize] = true;
         vars.push(var);
         // Its bucket is over itself and its neighbours of now.
-        if widest.is_none_or(|(_, most)| key > most) {
-            widest = Some((var, key));
-        }
+        widest = key.max(widest);
         let clique = std::mem::take(&mut neighbours[var as usize]);
         for &a in &clique {
             let list = &mut neighbours[a as usize];

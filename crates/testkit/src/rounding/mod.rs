@@ -60,7 +60,7 @@ impl Format {
     }
 
     /// γₙ = nu/(1 − nu), infinite when nu ≥ 1.
-    fn gamma(self, n: f64) -> f64 {
+    pub(crate) fn gamma(self, n: f64) -> f64 {
         let nu = n * self.u;
         if nu < 1.0 { nu / (1.0 - nu) } else { f64::INFINITY }
     }
