@@ -73,8 +73,9 @@ fn work(args: &TrainArgs, threads: bool) -> Result<Work, Failure> {
     let per_epoch = data.epoch(*spec.seed(), 0, *spec.batch()).len();
     if per_epoch == 0 {
         return Err(Failure::input(format!(
-            "`batch` is {}, but the data has only {} {} to train on",
+            "`batch` is {}, but {} has only {} {} to train on, as every fifth is held out; a smaller batch or more data is needed",
             spec.batch(),
+            args.data.as_ref().map_or("the data".to_owned(), |path| path.display().to_string()),
             data.training_rows().len(),
             if data.text().is_some() { "windows" } else { "rows" },
         )));

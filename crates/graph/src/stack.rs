@@ -301,6 +301,17 @@ impl StackSpec {
                 let key = format!("stack[{i}].dropout");
                 return bad(key, dropout.to_string(), "it must be at least 0 and less than 1");
             }
+            let name = layer.name();
+            if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || "_-".contains(c)) {
+                let problem = "it must be letters, digits, `_` and `-`";
+                return bad(format!("stack[{i}].name"), format!("`{name}`"), problem);
+            }
+            if ["x", "y", "mask", "out", "loss", DROPOUT_KEY].contains(&name)
+                || self.optimizer.scalars(1).iter().any(|(scalar, _)| scalar == name)
+            {
+                let problem = "the program has a value of that name; choose another";
+                return bad(format!("stack[{i}].name"), format!("`{name}`"), problem);
+            }
             if self.layers[..i].iter().any(|other| other.name() == layer.name()) {
                 let found = format!("`{}`", layer.name());
                 return bad(format!("stack[{i}].name"), found, "another layer has that name");

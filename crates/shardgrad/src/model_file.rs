@@ -12,9 +12,9 @@
 //! | `input_gradient` | false | also produce `grad(x)` |
 //! | `[[layer]]` | | one or more: `in`, `out`, `bias` (true), `activation` (`"none"`, `"relu"`, `"gelu"`, `"tanh"`, `"sigmoid"`) |
 //! | `clip_norm` | none | the most that the norm of all gradients together may be |
-//! | `schedule` | none | of the learning rate: `{ warmup = 100, total = 1000, floor = 0.1 }` |
+//! | `schedule` | none | of the learning rate, in steps: `{ warmup = 100, total = 1000, floor = 0.1 }` |
 //! | `[pins]` | none | layouts of named values: `"grad(x)" = "tp: S(0)"` |
-//! | `[splits]` | none | work of layers by axis: `"0" = "tp: out"`; `batch`, `in`, `out` or `none` |
+//! | `[splits]` | none | work of layers by axis, numbered from 0 in the order in which they are made: `"0" = "tp: out"`; `batch`, `in`, `out` or `none` |
 //!
 //! Instead of `[[layer]]`, an MLP, a file may have `[[stack]]`, a stack of named layers on sequences of tokens trained with
 //! cross entropy. Then `loss` and `input_gradient` are no keys, and these are:
@@ -27,7 +27,7 @@
 //! | `masked` | false | an input `mask` says which tokens count |
 //! | `[[stack]]` | | `kind` and `name` and, by kind, what follows |
 //! | `embedding` | first | `width`, `positions` (true) |
-//! | `block` | | `heads`, `kv_heads` (`heads`), `hidden` (4 · width), `activation` (`"gelu"`), `norm` (`"layer"`, `"rms"`), `bias` (true), `causal` (true), `repeat` (1) |
+//! | `block` | | `heads`, `kv_heads` (`heads`), `hidden` (4 · width), `activation` (`"gelu"`), `norm` (`"layer"`, `"rms"`), `bias` (true), `causal` (true), `dropout` (0), `repeat` (1) |
 //! | `norm` | | `norm` (`"layer"`, `"rms"`) |
 //! | `linear` | | `out`, `bias` (true), `activation` (`"none"`) |
 //! | `head` | last | `tied`: the name of the embedding whose table it shares |

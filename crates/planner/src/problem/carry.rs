@@ -23,6 +23,14 @@ const DIRECT_LIMIT: usize = 1 << 22;
 const DIRECT_READERS: usize = 4;
 /// Most sets of layouts that one value's consumers may ask for.
 const SET_LIMIT: usize = 1 << 13;
+/// Most readers of a value whose table is as large as it comes, where the search goes axis by axis.
+const WIDE_READERS: usize = 8;
+
+/// What each reader's variable may want of a value, and all unions of these.
+struct Sets {
+    wanted: Vec<(VarId, Vec<LayoutSet>)>,
+    all: Vec<LayoutSet>,
+}
 
 /// Most entries of a table that is made at once.
 const LARGE: usize = 1 << 12;
@@ -56,7 +64,7 @@ impl Cover {
 
 impl Lazy for Cover {
     fn size(&self) -> usize {
-        self.extents.iter().product()
+        self.extents.iter().fold(1, |size: usize, &extent| size.saturating_mul(extent))
     }
 
     fn entry(&self, mut index: usize) -> Packed {
@@ -142,7 +150,21 @@ impl Builder<'_> {
         let size = scope.iter().fold(1_usize, |n, &v| n.saturating_mul(self.network.domain(v)));
         let most = if readers.len() <= DIRECT_READERS { DIRECT_LIMIT } else { DIRECT_LIMIT >> 8 };
         if size > most && readers.len() > 2 {
-            return self.star(id, graph, root, &readers, &fixed);
+            match self.sets(&readers, &fixed) {
+                Some(sets) => {
+                    self.star(id, graph, root, sets);
+                    return Ok(());
+                }
+                // One axis after the other, few of its entries are read.
+                None if self.goes_by_axes()
+                    && readers.len() <= WIDE_READERS
+                    && size < usize::MAX => {}
+                None => {
+                    let value =
+                        self.program.name_of(id).map_or_else(|| id.to_string(), str::to_owned);
+                    return Err(Error::TooLarge { value, readers: readers.len() });
+                }
+            }
         }
         // What the table depends on: the graph, and what each variable of the scope projects to.
         let mut key: SmallVec<[u32; 16]> = SmallVec::new();
@@ -195,15 +217,14 @@ impl Builder<'_> {
         }
     }
 
-    /// The same with a variable for the set of layouts, so that readers only meet in it.
-    fn star(
-        &mut self,
-        id: NodeId,
-        graph: &TransitionGraph,
-        root: Reading,
-        readers: &[Reading],
-        fixed: &LayoutSet,
-    ) -> Result<(), Error> {
+    /// Whether the problem can be solved axis by axis.
+    fn goes_by_axes(&self) -> bool {
+        self.part.is_none()
+            && (0..self.mesh.rank()).filter(|&a| self.mesh.axis_size(a) > 1).count() > 1
+    }
+
+    /// The sets of layouts that readers may want together; `None` if they are too many.
+    fn sets(&self, readers: &[Reading], fixed: &LayoutSet) -> Option<Sets> {
         let mut by_var: Vec<(VarId, Vec<ProjectionId>)> = Vec::new();
         for reader in readers {
             match by_var.iter_mut().find(|(v, _)| *v == reader.var) {
@@ -220,23 +241,32 @@ impl Builder<'_> {
                 (var, (0..self.network.domain(var)).map(of).collect())
             })
             .collect();
-        let mut sets: Vec<LayoutSet> = vec![fixed.clone()];
+        let mut all: Vec<LayoutSet> = vec![fixed.clone()];
         for (_, options) in &wanted {
             let mut options = options.clone();
             options.sort_unstable();
             options.dedup();
-            let mut unions: Vec<LayoutSet> = sets
+            all = all
                 .iter()
                 .flat_map(|s| options.iter().map(|o| layout_set(s.iter().chain(o).copied())))
                 .collect();
-            unions.sort_unstable();
-            unions.dedup();
-            if unions.len() > SET_LIMIT {
-                let name = self.program.name_of(id).map_or_else(|| id.to_string(), str::to_owned);
-                return Err(Error::TooLarge { value: name, readers: readers.len() });
+            all.sort_unstable();
+            all.dedup();
+            if all.len() > SET_LIMIT {
+                return None;
             }
-            sets = unions;
         }
+        Some(Sets { wanted, all })
+    }
+
+    /// The same with a variable for the set of layouts, so that readers only meet in it.
+    fn star(
+        &mut self,
+        id: NodeId,
+        graph: &TransitionGraph,
+        root: Reading,
+        Sets { wanted, all: sets }: Sets,
+    ) {
         self.by_sets.push(id.0);
         let set_var = self.network.variable(sets.len());
         let mut root_table = Vec::new();
@@ -254,7 +284,6 @@ impl Builder<'_> {
             let table = self.network.tables.intern(entries);
             self.network.factor([var, set_var], table);
         }
-        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Coordinate descent over axes: one axis of two, or two of more, are free; what the others do is held, at first what each
+//! Coordinate descent over axes: one axis is free, or two of more than two; what the others do is held, at first what each
 //! does in its own network; and the network of the values left is solved exactly, in turn, until nothing is gained.
 
 use std::rc::Rc;
@@ -118,8 +118,8 @@ impl<'a> Descent<'a> {
         let mut idle = 0;
         for free in sets.iter().cycle().take(ROUNDS * sets.len()) {
             let kept = self.kept(free);
-            let mut small = restrict(&self.whole.network, &kept);
-            let found = eliminate(&mut small, BUCKET_LIMIT).ok();
+            let small = restrict(&self.whole.network, &kept);
+            let found = small.and_then(|mut small| eliminate(&mut small, BUCKET_LIMIT).ok());
             let gain =
                 |found: &Solution| best.as_ref().is_none_or(|(least, _)| found.cost < *least);
             if let Some(Solution { cost, assignment, .. }) = found.filter(gain) {
@@ -165,12 +165,15 @@ impl<'a> Descent<'a> {
         kept
     }
 
-    /// Axes that are free at once: each of two, or each pair of more.
+    /// Axes that are free at once: each by itself, and each pair of more than two.
     fn free_together(&self) -> Vec<Vec<usize>> {
         let axes = 0..self.held.len();
         match self.held.len() {
             0..=2 => axes.map(|axis| vec![axis]).collect(),
-            _ => axes.flat_map(|a| (0..a).map(move |b| vec![a, b])).collect(),
+            _ => {
+                let pairs = axes.clone().flat_map(|a| (0..a).map(move |b| vec![a, b]));
+                axes.map(|axis| vec![axis]).chain(pairs).collect()
+            }
         }
     }
 

@@ -42,7 +42,8 @@ pub fn solve(
     let (known, proof, rounds) = match told {
         Some(Told { known, traces }) => {
             let of = |factor: &Factor| network.tables.len(factor.table);
-            let small = network.factors.iter().map(of).sum::<usize>() <= STRIKE_LIMIT;
+            let small =
+                network.factors.iter().map(of).fold(0, usize::saturating_add) <= STRIKE_LIMIT;
             // Larger mini-buckets take seconds, and their bounds were seen to be no better than that of the axes.
             (known, Proof::Axes(traces), if small { &ROUNDS[..2] } else { &[] })
         }

@@ -11,11 +11,14 @@ use smallvec::SmallVec;
 
 use super::bound::bound;
 use super::eliminate::{Failure, Solution, Trace, eliminate};
-use super::network::{Network, TableId};
+use super::network::{Factor, Network, TableId};
 use crate::cost::{INFINITE, Packed};
 
 /// Entries of a mini-bucket, round by round.
 pub const ROUNDS: [u64; 4] = [1 << 14, 1 << 17, 1 << 20, 1 << 22];
+
+/// Entries of the largest table of a network whose values are restricted.
+const RESTRICTED: usize = 1 << 20;
 
 /// An assignment, its cost, and a bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +92,7 @@ fn strike(
         return Ok(whole);
     }
     for &round in rounds {
-        let mut small = restrict(network, &known.kept);
+        let Some(mut small) = restrict(network, &known.kept) else { break };
         let bounds = bound(&mut small, round.min(limit))?;
         known.lower = known.lower.max(bounds.lower);
         if small.domains == network.domains
@@ -121,7 +124,8 @@ fn strike(
 
 /// Whether what is left can be eliminated exactly; if so it is, and all is known.
 fn exact(network: &Network, limit: u64, known: &mut Known) -> Result<bool, Failure> {
-    match eliminate(&mut restrict(network, &known.kept), limit) {
+    let Some(mut left) = restrict(network, &known.kept) else { return Ok(false) };
+    match eliminate(&mut left, limit) {
         Ok(Solution { cost, assignment, .. }) => {
             known.best = Some((cost, known.original(&assignment)));
             known.lower = cost;
@@ -146,8 +150,15 @@ impl Known {
     }
 }
 
-/// The network with these values only.
-pub(crate) fn restrict(network: &Network, kept: &[Vec<u32>]) -> Network {
+/// The network with these values only; `None` if a table of it would have more than [`RESTRICTED`] entries.
+pub(crate) fn restrict(network: &Network, kept: &[Vec<u32>]) -> Option<Network> {
+    let size = |factor: &Factor| {
+        let values = factor.scope.iter().map(|&var| kept[var as usize].len());
+        values.fold(1, usize::saturating_mul)
+    };
+    if network.factors.iter().any(|factor| size(factor) > RESTRICTED) {
+        return None;
+    }
     let mut small = Network::default();
     let mut numbers: FxHashMap<&[u32], u32> = FxHashMap::default();
     let mut number = Vec::with_capacity(kept.len());
@@ -173,7 +184,7 @@ pub(crate) fn restrict(network: &Network, kept: &[Vec<u32>]) -> Network {
         });
         small.factor(factor.scope.iter().copied(), table);
     }
-    small
+    Some(small)
 }
 
 /// Coordinate descent: each variable in turn takes its best value, until nothing improves.
@@ -229,7 +240,7 @@ mod tests {
                 for (value, excess) in excess.iter().enumerate() {
                     let mut kept = network.all_values();
                     kept[var] = vec![value as u32];
-                    let with = exhaustive(&restrict(&network, &kept)).unwrap_or(INFINITE);
+                    let with = exhaustive(&restrict(&network, &kept).unwrap()).unwrap_or(INFINITE);
                     assert!(with >= (bounds.lower + excess).min(INFINITE), "{var} {value}");
                 }
             }

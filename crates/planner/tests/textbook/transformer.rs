@@ -185,3 +185,23 @@ fn large_blocks_on_two_axes_are_planned_exactly() {
     };
     assert!(100 * proof.gap() < found.cost.bytes, "{}", proof.gap());
 }
+
+/// Presets on three axes: values with many readers are too wide for all axes at once.
+#[test]
+fn three_axes_compose() {
+    let spec = StackSpec {
+        optimizer: optimizer("sgd"),
+        ..StackSpec::new("gpt", 4, 4, 6).decoder(8, 2, 1)
+    };
+    let program = spec.training_program().unwrap();
+    for layout in ["a=data, b=fsdp, c=megatron", "a=data, b=data, c=megatron"] {
+        let request = layout.parse().unwrap();
+        let found = plan(&program, &mesh("a=2, b=2, c=2"), &request, &Options::default()).unwrap();
+        let report = shardgrad_graph::check::check(&found.plan, &program);
+        assert!(report.is_right(), "{layout}: {report}");
+        let bytes = found.plan.totals().bytes_per_device;
+        assert!(0 < found.lower_bound_bytes && found.lower_bound_bytes <= bytes, "{layout}");
+        let verdict = verify(&found.plan, &program, &found.certificate);
+        assert!(matches!(verdict, Verdict::Proven(_)), "{layout}: {verdict}");
+    }
+}
