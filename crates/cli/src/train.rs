@@ -184,6 +184,9 @@ impl<'a> Run<'a> {
             // Not after the first epoch.
             trainer.can_save(path).map_err(|e| Failure::input(format!("--checkpoint: {e}")))?;
         }
+        if let Some(text) = data.text() {
+            trainer.set_vocabulary(text.characters());
+        }
         if let Some(path) = &args.resume {
             let refused =
                 |e: shardgrad::Error| Failure::input(format!("--resume {}: {e}", path.display()));

@@ -67,6 +67,13 @@ fn training_goes_on_where_it_stopped_with_what_it_would_have_dropped() {
     succeed(&format!("{train} --epochs 2 --checkpoint {straight}"));
     let read = |path: &str| std::fs::read(path).expect("a checkpoint");
     assert!(read(&whole) == read(&straight));
+    // The ids of a text with one character more are others.
+    let other = std::fs::read_to_string(SONNETS).expect("a text") + "#";
+    let other = file("other.txt", &other);
+    let said = run(&format!("{} --epochs 2 --resume {half}", train.replace(SONNETS, &other)));
+    assert_eq!((said.code, said.stderr.lines().count()), (2, 1), "{}", said.stderr);
+    assert!(said.stderr.contains("`vocabulary` of the checkpoint does not fit"), "{}", said.stderr);
+    assert!(said.stderr.contains("'#' is in the data"), "{}", said.stderr);
 }
 
 #[test]

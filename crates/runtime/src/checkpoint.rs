@@ -56,6 +56,9 @@ pub struct About {
     pub mesh: String,
     /// Layouts that it was saved from, by name.
     pub layouts: BTreeMap<String, String>,
+    /// The characters that token ids stand for, in order, if it learnt text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vocabulary: Option<String>,
 }
 
 impl Checkpoint {
@@ -178,6 +181,7 @@ impl About {
             seed: trainer.seed(),
             mesh: mesh.to_string(),
             layouts,
+            vocabulary: trainer.vocabulary().map(str::to_owned),
         }
     }
 }
@@ -188,6 +192,18 @@ pub(crate) fn fits(
     found: &BTreeMap<String, TensorType>,
     trainer: &Trainer,
 ) -> Result<Vec<(String, TensorType)>, Error> {
+    if let (Some(theirs), Some(ours)) = (&about.vocabulary, trainer.vocabulary())
+        && theirs != ours
+    {
+        let lacks = |a: &str, b: &str| a.chars().find(|&c| !b.contains(c));
+        let differs = match (lacks(ours, theirs), lacks(theirs, ours)) {
+            (Some(c), _) => format!("{c:?} is in the data, and the checkpoint does not know it"),
+            (None, Some(c)) => format!("the checkpoint knows {c:?}, which is not in the data"),
+            (None, None) => "they have another order".to_owned(),
+        };
+        let problem = format!("token ids stand for other characters: {differs}");
+        return Err(Error::CheckpointMismatch { name: "vocabulary".to_owned(), problem });
+    }
     let wanted: BTreeMap<&str, &TensorType> = trainer.stored().collect();
     let is_state = |name: &str| trainer.role(name) == Some(Role::State);
     let lacks_state = about.format == FOREIGN && !found.keys().any(|n| is_state(n));

@@ -64,6 +64,7 @@ pub struct Trainer {
     /// Spare input buffers of every rank that is here, and their blocks.
     spare: Vec<Vec<Data>>,
     blocks: Vec<Vec<Block>>,
+    vocabulary: Option<String>,
     stopped: Option<Error>,
 }
 
@@ -142,6 +143,7 @@ impl Trainer {
             outputs,
             spare,
             blocks,
+            vocabulary: None,
             stopped: None,
         }
     }
@@ -156,6 +158,17 @@ impl Trainer {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// The characters that token ids stand for, in order, if that was said.
+    #[must_use]
+    pub fn vocabulary(&self) -> Option<&str> {
+        self.vocabulary.as_deref()
+    }
+
+    /// Says what characters token ids stand for. Checkpoints say it too, and one that says otherwise is refused.
+    pub fn set_vocabulary(&mut self, characters: impl IntoIterator<Item = char>) {
+        self.vocabulary = Some(characters.into_iter().collect());
     }
 
     /// The layout of a parameter or of state.

@@ -428,7 +428,13 @@ mod tests {
             assert!(STACK.contains(from), "{from}");
             STACK.replacen(from, to, 1)
         };
-        let cases: [(String, &[&str]); 16] = [
+        let cases: [(String, &[&str]); 19] = [
+            (
+                with("name = \"l\"", "name = \"loss\""),
+                &["`stack[3].name`", "`loss`", "choose another"],
+            ),
+            (with("name = \"l\"", "name = \"\""), &["`stack[3].name`", "letters"]),
+            (with("name = \"l\"", "name = \"grad(x)\""), &["`stack[3].name`", "letters"]),
             (with("vocabulary = 7\n", ""), &["`vocabulary`", "missing"]),
             (with("sequence = 3", "sequence = 0"), &["`sequence`", "0"]),
             (format!("loss = \"mse\"\n{STACK}"), &["`loss`", "[[stack]]"]),

@@ -155,12 +155,21 @@ impl Trainer {
         Ok(report)
     }
 
+    /// Says what characters token ids stand for: those of the text that is learnt ([`Dataset::text`]). Checkpoints say it
+    /// too, and one that says otherwise is refused. A first step on rows of a text says it, if nobody did.
+    pub fn set_vocabulary(&mut self, characters: &[char]) {
+        self.ranks.set_vocabulary(characters.iter().copied());
+    }
+
     /// One step on some rows of a data set, of which every device reads its block and nothing else: the loss.
     ///
     /// # Errors
     /// The data set lacks an input of the program, a label out of range, a device that failed.
     pub fn step_rows(&mut self, data: &Dataset, rows: &[usize]) -> Result<StepReport, Error> {
         let scalars = self.with_scalars(&Inputs::new(), self.steps + 1);
+        if let (Some(text), None) = (data.text(), self.ranks.vocabulary()) {
+            self.ranks.set_vocabulary(text.characters().iter().copied());
+        }
         let (spec, types) = (self.spec.as_ref(), &self.types);
         let report = self
             .ranks
