@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use shardgrad_core::{DType, Mesh, Op};
+use shardgrad_core::{DType, Mesh};
 use shardgrad_graph::{
     Activation, LayerSpec, Loss, MlpSpec, NodeId, Optimizer, Plan, Program, StackSpec, Value,
 };
@@ -30,8 +30,12 @@ fn recorded(plan: &Plan, leaves: &BTreeMap<String, Value>) -> Result<Vec<Vec<Dat
     plan.ids().map(|id| Ok(trainer.recorded(id)?.expect("it is recorded"))).collect()
 }
 
-fn compare(plan: &Plan, made: &[Vec<Data>]) -> Result<Vec<(NodeId, Deviation)>, Error> {
-    op_by_op::compare(plan, |id| Ok::<_, Error>(Some(made[id.index()].clone())))
+fn compare(
+    plan: &Plan,
+    leaves: &BTreeMap<String, Value>,
+    made: &[Vec<Data>],
+) -> Result<Vec<(NodeId, Deviation)>, Error> {
+    op_by_op::compare(plan, leaves, |id| Ok::<_, Error>(Some(made[id.index()].clone())))
 }
 
 fn planned(program: &Program, mesh: &str, layout: &str) -> Plan {
@@ -76,7 +80,7 @@ fn every_op_of_random_plans_is_within_its_own_rounding() {
         let reference = Reference::new(&program, case.mesh.size(), &case.options()).unwrap();
         let plan = case.random_plan(&program);
         let made = recorded(&plan, reference.inputs()).unwrap();
-        for (id, deviation) in compare(&plan, &made).unwrap() {
+        for (id, deviation) in compare(&plan, reference.inputs(), &made).unwrap() {
             assert!(deviation.is_within(), "{kind} {number}: {id}: {deviation}\n{plan}");
             compared += deviation.elements;
             unbounded += deviation.unbounded;
@@ -107,7 +111,7 @@ fn every_bound_of_a_decoder_in_f32_is_finite() {
     ] {
         let plan = planned(&program, mesh, layout);
         let made = recorded(&plan, &leaves).unwrap();
-        for (id, deviation) in compare(&plan, &made).unwrap() {
+        for (id, deviation) in compare(&plan, &leaves, &made).unwrap() {
             assert!(
                 deviation.is_within() && deviation.unbounded == 0,
                 "{layout}: {id} {deviation}"
@@ -126,9 +130,9 @@ fn one_element_that_is_changed_is_seen() {
     }
     let plan = planned(&program, "dp=2, tp=2", "dp=data, tp=megatron");
     let made = recorded(&plan, &leaves).unwrap();
-    assert!(compare(&plan, &made).unwrap().iter().all(|(_, d)| d.is_within()));
+    assert!(compare(&plan, &leaves, &made).unwrap().iter().all(|(_, d)| d.is_within()));
     let mut changed = 0;
-    for id in plan.ids().filter(|&id| !matches!(plan.node(id).op, Op::Leaf(_))) {
+    for id in plan.ids() {
         for all in [true, false] {
             let mut other = made.clone();
             for data in other[id.index()].iter_mut().take(if all { 4 } else { 1 }) {
@@ -141,7 +145,7 @@ fn one_element_that_is_changed_is_seen() {
                 continue; // Integers, or no element there.
             }
             changed += 1;
-            match compare(&plan, &other) {
+            match compare(&plan, &leaves, &other) {
                 // Copies on other ranks have another value.
                 Err(error) => {
                     assert!(!all && error.to_string().contains("copies"), "{id}: {error}")
@@ -168,7 +172,7 @@ fn what_was_not_recorded_is_an_error() {
     let leaves = inputs(&program, Style::Noise, 3);
     let made = recorded(&plan, &leaves).unwrap();
     let missing = NodeId(5);
-    let found = op_by_op::compare(&plan, |id| {
+    let found = op_by_op::compare(&plan, &leaves, |id| {
         Ok::<_, Error>((id != missing).then(|| made[id.index()].clone()))
     });
     assert!(found.is_err_and(|error| error.to_string().contains("nothing was recorded")));

@@ -48,7 +48,7 @@ pub(crate) struct Verifier {
 /// What has been compared op by op.
 #[derive(Default)]
 struct Ops {
-    /// Nodes of the plan, over all steps.
+    /// Nodes of the plan but its leaves, over all steps.
     count: u64,
     /// Elements of which the bound says nothing.
     unbounded: u64,
@@ -96,7 +96,7 @@ impl Verifier {
 
         self.gradients.copy_stored(trainer).map_err(Failure::no)?;
         let mut sharded = self.gradients.step(inputs).map_err(Failure::no)?.outputs;
-        self.op_by_op(trainer, inputs, number)?;
+        self.op_by_op(trainer, inputs, &leaves, number)?;
         let report = trainer.step(inputs).map_err(Failure::no)?;
         sharded.extend(report.outputs.clone());
         let after: BTreeMap<_, _> = trainer.get_all().map_err(Failure::no)?;
@@ -139,23 +139,36 @@ impl Verifier {
         &mut self,
         trainer: &mut Trainer,
         inputs: &Inputs,
+        leaves: &Inputs,
         number: u64,
     ) -> Result<(), Failure> {
         self.recorder.copy_stored(trainer).map_err(Failure::no)?;
         self.recorder.step(inputs).map_err(Failure::no)?;
         let recorder = &mut self.recorder;
         let recorded = |node| recorder.recorded(node).map_err(Failure::no);
-        for (node, deviation) in op_by_op::compare(&self.plan, recorded)? {
+        for (node, deviation) in op_by_op::compare(&self.plan, leaves, recorded)? {
             if !deviation.is_within() {
                 return Err(Failure::no(format!(
                     "step {number}: {} is not what its op makes of the operands that the ranks had: {deviation}",
                     self.name(node)
                 )));
             }
-            self.ops.count += 1;
+            self.ops.count += u64::from(self.plan.node(node).leaf_role().is_none());
             self.ops.unbounded += deviation.unbounded as u64;
             if deviation.ratio > self.ops.worst.0 {
                 self.ops.worst = (deviation.ratio, Some(node), number);
+            }
+        }
+        // The step's results are what is stored after it.
+        for output in &self.plan.outputs {
+            let OutputRole::Update { .. } = output.role else { continue };
+            let blocks = self.recorder.recorded(output.node).map_err(Failure::no)?;
+            let made = op_by_op::gathered(&self.plan, output.node, &blocks.unwrap_or_default())?;
+            if made != self.recorder.get(&output.name).map_err(Failure::no)? {
+                let name = &output.name;
+                return Err(Failure::no(format!(
+                    "step {number}: {name} is not what was made for it"
+                )));
             }
         }
         Ok(())

@@ -5,10 +5,12 @@
 //! (`shardgrad_runtime::Buffers::Record`) the value of every node is put together from the ranks' blocks, terms reduced;
 //! the op is evaluated in f64 on its operands' values, and what the ranks made of them must lie within the rounding of this one
 //! op, whatever the order of its additions. A transition must leave the value as it is, but for the rounding of a reduction;
-//! copies must be equal to the last bit.
+//! copies must be equal to the last bit, and leaves what was given.
 //!
 //! If all nodes pass, the sharded step is a run of the dense program in which every op rounded a little differently, as any
 //! two dense runs may differ whose sums are added in other orders.
+
+use std::collections::BTreeMap;
 
 use shardgrad_core::geometry::block;
 use shardgrad_core::{AxisSet, DType, Op, Placement, TensorType};
@@ -17,9 +19,9 @@ use shardgrad_runtime::Data;
 
 use crate::error::Error;
 use crate::rounding::{Estimate, Format, leaf, propagate};
-use crate::tolerance::{Deviation, RUNS};
+use crate::tolerance::{Deviation, RUNS, input};
 
-/// Compares every node but the leaves with its op. `recorded` gives what each rank made of a node.
+/// Compares every node with its op, and leaves with what they were given. `recorded` gives what each rank made of a node.
 ///
 /// ```
 /// use shardgrad_core::{DType, Mesh};
@@ -35,17 +37,21 @@ use crate::tolerance::{Deviation, RUNS};
 /// let options = TrainerOptions { buffers: Buffers::Record, ..TrainerOptions::default() };
 /// let mut trainer = Trainer::with_options(&plan, options)?;
 /// let x = Value::from_fn(&shardgrad_core::TensorType::new([4, 6], DType::F32), |i| i as f64 / 7.0);
-/// trainer.step(&[("x".to_owned(), x)].into())?;
-/// let ops = op_by_op::compare(&plan, |node| trainer.recorded(node).map_err(Error::from))?;
+/// let w = trainer.gather("w")?;
+/// trainer.step(&[("x".to_owned(), x.clone())].into())?;
+/// let leaves = [("x".to_owned(), x), ("w".to_owned(), w)].into();
+/// let ops = op_by_op::compare(&plan, &leaves, |node| trainer.recorded(node).map_err(Error::from))?;
 /// assert!(ops.iter().all(|(_, deviation)| deviation.is_within() && deviation.unbounded == 0));
 /// assert!(ops.iter().any(|(_, deviation)| deviation.ratio > 0.0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// A node of which nothing was recorded, or not by all ranks; copies that differ; whatever `recorded` reports.
+/// A node of which nothing was recorded, or not by all ranks; copies that differ; a leaf that was given nothing or a value of
+/// another type; whatever `recorded` reports.
 pub fn compare<E: From<Error>>(
     plan: &Plan,
+    leaves: &BTreeMap<String, Value>,
     mut recorded: impl FnMut(NodeId) -> Result<Option<Vec<Data>>, E>,
 ) -> Result<Vec<(NodeId, Deviation)>, E> {
     let mut last_reader: Vec<usize> = (0..plan.nodes.len()).collect();
@@ -58,7 +64,10 @@ pub fn compare<E: From<Error>>(
         let blocks = recorded(id)?.ok_or_else(|| nothing(id))?;
         let made = together(plan, id, &blocks)?;
         let node = plan.node(id);
-        if !matches!(node.op, Op::Leaf(_)) {
+        if let Op::Leaf(own) = &node.op {
+            let given = leaf(input(&own.name, &own.ty, leaves)?);
+            found.push((id, deviation(&node.ty, &given, &made)?));
+        } else {
             let operands: Option<Vec<&Estimate>> =
                 node.operands.iter().map(|o| held[o.index()].as_ref()).collect();
             let operands = operands.ok_or_else(|| nothing(id))?;
@@ -73,6 +82,19 @@ pub fn compare<E: From<Error>>(
         }
     }
     Ok(found)
+}
+
+/// What the ranks' blocks of a node are together.
+///
+/// # Errors
+/// A block that is missing or of another length; copies that differ.
+pub fn gathered(plan: &Plan, id: NodeId, by_rank: &[Data]) -> Result<Value, Error> {
+    let (ty, layout, mesh) = (&plan.node(id).ty, plan.layout(id), &plan.mesh);
+    let values = by_rank
+        .iter()
+        .enumerate()
+        .map(|(rank, data)| Ok(data.to_value(&block(&ty.shape, layout, mesh, rank).shape())?));
+    Ok(blocks::gather(&values.collect::<Result<Vec<_>, Error>>()?, ty, layout, mesh)?)
 }
 
 fn nothing(id: NodeId) -> Error {

@@ -92,7 +92,7 @@ pub fn bounds_on(
     Ok(Bounds { estimates, names: program.names.clone() })
 }
 
-fn input<'a>(
+pub(crate) fn input<'a>(
     name: &str,
     ty: &TensorType,
     inputs: &'a BTreeMap<String, Value>,
