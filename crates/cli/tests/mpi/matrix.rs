@@ -9,7 +9,7 @@ use shardgrad::core::{DType, Machine, Mesh};
 use shardgrad::graph::{Activation, Loss, Value, memory};
 use shardgrad::mpi::{Collectives, MpiOptions, Universe};
 use shardgrad::planner::Preset;
-use shardgrad::runtime::{Counters, Error};
+use shardgrad::runtime::{Buffers, Counters, Error};
 use shardgrad::{Batch, Dataset, Mlp, Planned, Trainer, Training, optimizers::Adam};
 use shardgrad_testkit::tolerance::bounds_on;
 
