@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::strategy::ValueTree;
 use shardgrad_core::{DType, Mesh};
 use shardgrad_graph::{
     Activation, LayerSpec, Loss, MlpSpec, NodeId, Optimizer, Plan, Program, StackSpec, Value,
 };
 use shardgrad_planner::{Options, plan};
 use shardgrad_runtime::{Buffers, Data, Trainer, TrainerOptions};
-use shardgrad_testkit::case::{Case, mlp_cases, random_cases};
+use shardgrad_testkit::case::numbered;
 use shardgrad_testkit::data::{Style, inputs};
 use shardgrad_testkit::{Deviation, Error, Reference, op_by_op};
 
@@ -59,23 +58,11 @@ fn mlp(batch: usize, sizes: &[usize], optimizer: &str) -> Program {
     spec.training_program().unwrap()
 }
 
-fn cases(kind: &str, number: u64) -> Case {
-    let mut seed = [0_u8; 32];
-    seed[..8].copy_from_slice(&number.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
-    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let tree = match kind {
-        "mlp" => mlp_cases().boxed().new_tree(&mut runner),
-        _ => random_cases(8).boxed().new_tree(&mut runner),
-    };
-    tree.unwrap().current()
-}
-
 #[test]
 fn every_op_of_random_plans_is_within_its_own_rounding() {
     let (mut compared, mut differ, mut unbounded) = (0, 0, 0);
     for (kind, number) in (0..250).flat_map(|n| [("mlp", n), ("random", n)]) {
-        let case = cases(kind, number);
+        let case = numbered(kind, number).unwrap().current();
         let program = case.model.program().unwrap();
         let reference = Reference::new(&program, case.mesh.size(), &case.options()).unwrap();
         let plan = case.random_plan(&program);

@@ -9,8 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use proptest::strategy::{BoxedStrategy, Strategy, ValueTree};
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::strategy::ValueTree;
 use shardgrad_planner::LayoutRequest;
 use shardgrad_testkit::case::{self, Case};
 use shardgrad_testkit::{Backend, Error, Options, Reference, assert_gradients_equivalent};
@@ -56,23 +55,9 @@ fn run(case: &Case, planned: bool, backend: Backend) -> Result<Outcome, String> 
     Ok(Outcome::Holds { exact: found.is_exact(), communicates })
 }
 
-fn runner(kind: &str, number: u64) -> TestRunner {
-    let mut seed = [0_u8; 32];
-    seed[..8].copy_from_slice(&number.to_le_bytes());
-    seed[8..8 + kind.len()].copy_from_slice(kind.as_bytes());
-    TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
-}
-
-fn strategy(kind: &str) -> BoxedStrategy<Case> {
-    match kind {
-        "mlp" => case::mlp_cases().boxed(),
-        _ => case::random_cases(8).boxed(),
-    }
-}
-
 /// Runs one numbered case; shrinks it if it fails.
 fn numbered(kind: &str, number: u64, backend: Backend) -> Outcome {
-    let mut tree = strategy(kind).new_tree(&mut runner(kind, number)).unwrap();
+    let mut tree = case::numbered(kind, number).unwrap();
     // Planned cases are as many as time allows; random plans are cheap, and wilder.
     let planned = number.is_multiple_of(if kind == "mlp" { 12 } else { 6 });
     let guarded = |case: &Case| {

@@ -9,6 +9,8 @@ use std::fmt;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, Reason, RngAlgorithm, TestRng, TestRunner};
 use shardgrad_core::{LayoutSpec, Mesh, Op, Placement};
 use shardgrad_graph::{Activation, LayerSpec, Loss, MlpSpec, Optimizer, OutputRole, Plan, Program};
 use shardgrad_planner::{LayoutRequest, Preset};
@@ -224,4 +226,20 @@ fn cases(models: impl Strategy<Value = Model>) -> impl Strategy<Value = Case> {
             style,
             seed,
         })
+}
+
+/// The case of a kind, `mlp` or `random`, that follows from its number alone, with what it shrinks to.
+///
+/// # Errors
+/// Proptest finds none, which does not happen.
+pub fn numbered(kind: &str, number: u64) -> Result<Box<dyn ValueTree<Value = Case>>, Reason> {
+    let mut seed = [0_u8; 32];
+    seed[..8].copy_from_slice(&number.to_le_bytes());
+    seed[8..].iter_mut().zip(kind.bytes()).for_each(|(seed, byte)| *seed = byte);
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    match kind {
+        "mlp" => mlp_cases().boxed().new_tree(&mut runner),
+        _ => random_cases(8).boxed().new_tree(&mut runner),
+    }
 }

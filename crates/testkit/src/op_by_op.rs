@@ -89,12 +89,15 @@ pub fn compare<E: From<Error>>(
 /// # Errors
 /// A block that is missing or of another length; copies that differ.
 pub fn gathered(plan: &Plan, id: NodeId, by_rank: &[Data]) -> Result<Value, Error> {
+    let ty = &plan.node(id).ty;
+    Ok(blocks::gather(&blocks_of(plan, id, by_rank)?, ty, plan.layout(id), &plan.mesh)?)
+}
+
+/// What each rank holds of a node, in the shape of its block.
+fn blocks_of(plan: &Plan, id: NodeId, by_rank: &[Data]) -> Result<Vec<Value>, Error> {
     let (ty, layout, mesh) = (&plan.node(id).ty, plan.layout(id), &plan.mesh);
-    let values = by_rank
-        .iter()
-        .enumerate()
-        .map(|(rank, data)| Ok(data.to_value(&block(&ty.shape, layout, mesh, rank).shape())?));
-    Ok(blocks::gather(&values.collect::<Result<Vec<_>, Error>>()?, ty, layout, mesh)?)
+    let shape = |rank| block(&ty.shape, layout, mesh, rank).shape();
+    (0..).zip(by_rank).map(|(rank, data)| Ok(data.to_value(&shape(rank))?)).collect()
 }
 
 fn nothing(id: NodeId) -> Error {
@@ -106,13 +109,13 @@ fn nothing(id: NodeId) -> Error {
 fn together(plan: &Plan, id: NodeId, by_rank: &[Data]) -> Result<Estimate, Error> {
     let (node, layout, mesh) = (plan.node(id), plan.layout(id), &plan.mesh);
     let ty = TensorType::new(node.ty.shape.iter().copied(), DType::F64);
+    let own = blocks_of(plan, id, by_rank)?;
     let in_f64 = |of: &dyn Fn(f64) -> f64| -> Result<Value, Error> {
-        let parts = by_rank.iter().enumerate().map(|(rank, data)| {
-            let shape = block(&ty.shape, layout, mesh, rank).shape();
-            let elements = data.to_value(&shape)?.to_f64s();
-            Ok(Value::from_fn(&TensorType::new(shape, DType::F64), |i| of(elements[i])))
+        let parts = own.iter().map(|part| {
+            let elements = part.to_f64s();
+            Value::from_fn(&TensorType::new(part.ty().shape, DType::F64), |i| of(elements[i]))
         });
-        Ok(blocks::gather(&parts.collect::<Result<Vec<_>, Error>>()?, &ty, layout, mesh)?)
+        Ok(blocks::gather(&parts.collect::<Vec<_>>(), &ty, layout, mesh)?)
     };
     let sums: AxisSet =
         (0..mesh.rank()).filter(|&a| layout.on(a) == Placement::PendingSum).collect();
