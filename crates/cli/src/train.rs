@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
             )));
         }
         let verifier = (args.verify || backend.is_threads())
-            .then(|| Verifier::new(training, planned, backend, machine))
+            .then(|| Verifier::new(training, planned, backend))
             .transpose()?;
         Ok(Self {
             backend,

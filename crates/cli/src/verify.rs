@@ -5,14 +5,14 @@
 //! the order of additions, by running error analysis. Three things are held to the bound, element by element:
 //!
 //! * the loss of the step,
-//! * every gradient: a second plan of the same layout whose outputs are the gradients runs from the same parameters,
+//! * every gradient, as the plan's ops made it one by one,
 //! * every parameter and all optimizer state after the step.
 //!
 //! *Op by op* ([`op_by_op`]): the same plan runs once more from the same parameters, one op after the other, and what every
 //! op made of the operands that the ranks had is held to the rounding of this one op. Where bounds over the whole step
 //! have grown beyond all values, these have not.
 
-use shardgrad::core::Machine;
+use shardgrad::core::ops::Role;
 use shardgrad::dataset::Inputs;
 use shardgrad::graph::naming::Names;
 use shardgrad::graph::{NodeId, Optimizer, OutputRole, Plan, Program, Value, eval};
@@ -29,7 +29,6 @@ use crate::failure::Failure;
 pub(crate) struct Verifier {
     program: Program,
     plan: Plan,
-    gradients: Trainer,
     recorder: Trainer,
     /// Whether parameters go down their gradients and nothing else.
     descends: bool,
@@ -62,17 +61,13 @@ impl Verifier {
         training: &Training,
         planned: &Planned,
         backend: &Backend,
-        machine: &Machine,
     ) -> Result<Self, Failure> {
-        let mesh = planned.mesh();
-        let plan = training.plan_gradients(mesh, machine).map_err(Failure::no)?;
         Ok(Self {
             program: planned.program().clone(),
             plan: planned.plan().clone(),
-            gradients: backend.trainer(&plan)?,
             recorder: backend.trainer_with(planned, Buffers::Record)?,
             descends: matches!(training.spec().optimizer(), Optimizer::Sgd { .. }),
-            ranks: mesh.size(),
+            ranks: planned.mesh().size(),
             steps: None,
             elements: 0,
             unbounded: 0,
@@ -94,9 +89,8 @@ impl Verifier {
         let dense = eval::evaluate(&self.program, &leaves).map_err(Failure::no)?;
         let bounds = bounds_on(&self.program, &leaves, self.ranks).map_err(Failure::no)?;
 
-        self.gradients.copy_stored(trainer).map_err(Failure::no)?;
-        let mut sharded = self.gradients.step(inputs).map_err(Failure::no)?.outputs;
         self.op_by_op(trainer, inputs, &leaves, number)?;
+        let mut sharded = self.gradients()?;
         let report = trainer.step(inputs).map_err(Failure::no)?;
         sharded.extend(report.outputs.clone());
         let after: BTreeMap<_, _> = trainer.get_all().map_err(Failure::no)?;
@@ -133,6 +127,22 @@ impl Verifier {
         }
         self.steps = Some((self.steps.map_or(number, |(first, _)| first), number));
         Ok(report)
+    }
+
+    /// The gradients of the parameters, by name, of the recorded step.
+    fn gradients(&mut self) -> Result<BTreeMap<String, Value>, Failure> {
+        let params = self.program.leaves().map(|id| self.program.node(id));
+        let params = params.filter(|node| node.leaf_role() == Some(Role::Param));
+        let names = params.filter_map(|node| Some(format!("grad({})", node.leaf_name()?)));
+        let mut gradients = BTreeMap::new();
+        for name in names {
+            let Some(of) = self.program.named(&name) else { continue };
+            let made = self.plan.ids().rfind(|id| self.plan.origins[id.index()] == of);
+            let Some(made) = made else { continue };
+            let blocks = self.recorder.recorded(made).map_err(Failure::no)?.unwrap_or_default();
+            gradients.insert(name, op_by_op::gathered(&self.plan, made, &blocks)?);
+        }
+        Ok(gradients)
     }
 
     fn op_by_op(

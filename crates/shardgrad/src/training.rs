@@ -186,21 +186,6 @@ impl Training {
         Ok(ParetoReport::new(&front, machine, self.options.objective.name()))
     }
 
-    /// The plan of the same step without the optimizer: its outputs are the loss and the gradients.
-    ///
-    /// # Errors
-    /// As [`Training::plan`].
-    pub fn plan_gradients(&self, mesh: &Mesh, machine: &Machine) -> Result<Planned, Error> {
-        let mut training = self.clone();
-        *training.spec.optimizer_mut() = Optimizer::None;
-        *training.spec.schedule_mut() = None;
-        *training.spec.clip_norm_mut() = None;
-        let program = training.program()?;
-        training.keep_pins_of(&program);
-        let planned = Planned::new(program, mesh, &training.request, machine, &training.options)?;
-        Ok(planned.with_spec(training.spec))
-    }
-
     /// Drops pins of values that a program does not have.
     fn keep_pins_of(&mut self, program: &Program) {
         self.request.pins.retain(|name, _| {
